@@ -1,0 +1,4 @@
+/* SPDX-License-Identifier: MIT */
+#include "config.h"
+
+typedef int moek_family_is_to_come;

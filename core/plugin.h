@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef MOEK_CORE_PLUGIN_H
+#define MOEK_CORE_PLUGIN_H
+
+#endif

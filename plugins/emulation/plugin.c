@@ -1,0 +1,2 @@
+/* SPDX-License-Identifier: MIT */
+typedef int emulation_is_to_come;

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The include rule: clients of the border see <moek/...> and their own folder; core knows
+# no plugin; each foreign library has one door.
+cd "${srcdir:-.}" || exit 1
+status=0
+fail() { echo "$1"; status=1; }
+
+grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(core|tests)/' plugins tools examples &&
+	fail 'plugins, tools and examples may include only <moek/...> and their own folder'
+grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(plugins|tests|tools)/' core include &&
+	fail 'core and include must not know plugins, tests or tools'
+door() {
+	for file in $(grep -rlE "#[[:space:]]*include[[:space:]]+<$1>" core tools plugins examples); do
+		[ "$file" = "$2" ] || fail "$file includes <$1>, whose one door is $2"
+	done
+}
+door 'ini\.h' core/priority.c
+door 'dlfcn\.h' core/plugin.c
+door 'jansson\.h' core/json.c
+grep -rnE 'getenv' core plugins | grep -v '^core/settings\.c:' &&
+	fail 'the environment is read in core/settings.c only'
+grep -rniE 'rdna|aiter|gfx[0-9]|avx|vnni|sse[0-9]|neon' core &&
+	fail 'core names a backend, a GPU or an instruction set'
+for folder in plugins/*/; do
+	# "emulation" is also a class of backend, and its name stands in one table
+	grep -rnw "\"$(basename "$folder")\"" core | grep -v '^core/status\.c:.*MOEK_EMULATION' &&
+		fail "core names the plugin $(basename "$folder")"
+done
+exit $status

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: MIT */
+#include <moek/moek.h>
+
+int main(void)
+{
+	return 0;
+}
