@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The one door to the JSON library. Strict: duplicate keys, and what RFC 8259 forbids, are
- * errors with a line. A value belongs to its root; const values are borrowed. */
+/* The one door to the JSON library. Strict: what RFC 8259 forbids is an error with a line,
+ * and so are duplicate keys, a NUL in a key, "-0" as an integer, integers beyond int64_t
+ * and nesting over 128. A value belongs to its root; const values are borrowed. */
 #ifndef MOEK_CORE_JSON_H
 #define MOEK_CORE_JSON_H
 
@@ -26,6 +27,9 @@ int32_t moek_json_parse(const char *text, size_t bytes, const char *name,
 /** Read and parse a file of at most @most bytes. */
 int32_t moek_json_read(const char *path, size_t most, struct moek_json **root_out,
                        struct moek_error *error_out);
+/** The text of a file of at most @most bytes; malloc'ed, NUL-ended. */
+int32_t moek_json_read_text(const char *path, size_t most, char **text_out,
+                            size_t *bytes_out, struct moek_error *error_out);
 void moek_json_free(struct moek_json *root);
 
 enum moek_json_kind moek_json_kind(const struct moek_json *value);
@@ -34,7 +38,7 @@ const struct moek_json *moek_json_get(const struct moek_json *value, const char 
 /** Members of an object, elements of an array; else 0. */
 size_t moek_json_count(const struct moek_json *value);
 const struct moek_json *moek_json_at(const struct moek_json *array, size_t index);
-/** Go over an object: start with *cursor NULL; NULL at the end. Keys may hold NUL. */
+/** Go over an object: start with *cursor NULL; NULL at the end. */
 const struct moek_json *moek_json_next(const struct moek_json *object, void **cursor,
                                        const char **key_out, size_t *key_bytes_out);
 /** NULL unless a string; @bytes_out may be NULL. */
