@@ -1,4 +1,212 @@
 /* SPDX-License-Identifier: MIT */
 #include "config.h"
 
-typedef int moek_threads_is_to_come;
+#include "core/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/status.h"
+
+#define MOST_WORKERS 4096u
+#define MOST_CPUS 65536
+
+struct job {
+	void (*body)(void *arg, uint64_t i, uint32_t worker);
+	void *arg;
+	uint64_t tasks;
+	_Atomic uint64_t next;
+};
+
+struct worker {
+	struct moek_threads *threads;
+	pthread_t id;
+	uint32_t number; /* 1 and up: 0 is the caller */
+};
+
+struct moek_threads {
+	struct moek_workers workers;
+	pthread_mutex_t turn; /* held by the caller whose job it is */
+	pthread_mutex_t lock; /* guards what follows */
+	pthread_cond_t wake, done;
+	struct job job;
+	uint64_t jobs; /* how many there have been: a worker takes part once in each */
+	uint32_t inside;
+	int open; /* the job may be entered */
+	int stop;
+	pid_t owner;      /* the process that has the threads; 0: not started */
+	uint32_t started; /* of `worker` */
+	struct worker worker[];
+};
+
+static void run_job(struct job *job, uint32_t worker)
+{
+	for (;;) {
+		uint64_t i = atomic_fetch_add_explicit(&job->next, 1,
+		                                       memory_order_relaxed);
+
+		if (i >= job->tasks)
+			return;
+		job->body(job->arg, i, worker);
+	}
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *self = arg;
+	struct moek_threads *threads = self->threads;
+	uint64_t seen = 0;
+
+	pthread_mutex_lock(&threads->lock);
+	for (;;) {
+		while (!threads->stop && !(threads->open && threads->jobs != seen))
+			pthread_cond_wait(&threads->wake, &threads->lock);
+		if (threads->stop)
+			break;
+		seen = threads->jobs;
+		threads->inside++;
+		pthread_mutex_unlock(&threads->lock);
+		run_job(&threads->job, self->number);
+		pthread_mutex_lock(&threads->lock);
+		threads->open = 0; /* nothing is left: who wakes late stays out */
+		if (--threads->inside == 0)
+			pthread_cond_signal(&threads->done);
+	}
+	pthread_mutex_unlock(&threads->lock);
+	return NULL;
+}
+
+/** Fewer threads than asked for are enough: the work is shared among those there are.
+ */
+static void start(struct moek_threads *threads)
+{
+	sigset_t all, before;
+
+	threads->owner = getpid();
+	/* signals are the host's business, on the host's threads */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (threads->started + 1 < threads->workers.count) {
+		struct worker *worker = &threads->worker[threads->started];
+
+		worker->threads = threads;
+		worker->number = threads->started + 1;
+		if (pthread_create(&worker->id, NULL, worker_main, worker) != 0)
+			break;
+		threads->started++;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void pool_for(void *self, uint64_t tasks,
+                     void (*body)(void *arg, uint64_t i, uint32_t worker), void *arg)
+{
+	struct moek_threads *threads = self;
+
+	/* the child of a fork has this pool's memory but none of its threads */
+	if (tasks <= 1 || threads->workers.count == 1 ||
+	    (threads->owner != 0 && threads->owner != getpid())) {
+		for (uint64_t i = 0; i < tasks; i++)
+			body(arg, i, 0);
+		return;
+	}
+	pthread_mutex_lock(&threads->turn);
+	if (threads->owner == 0)
+		start(threads);
+	pthread_mutex_lock(&threads->lock);
+	threads->job.body = body;
+	threads->job.arg = arg;
+	threads->job.tasks = tasks;
+	atomic_store_explicit(&threads->job.next, 0, memory_order_relaxed);
+	threads->jobs++;
+	threads->open = 1;
+	pthread_cond_broadcast(&threads->wake);
+	pthread_mutex_unlock(&threads->lock);
+	run_job(&threads->job, 0);
+	pthread_mutex_lock(&threads->lock);
+	threads->open = 0;
+	while (threads->inside != 0)
+		pthread_cond_wait(&threads->done, &threads->lock);
+	pthread_mutex_unlock(&threads->lock);
+	pthread_mutex_unlock(&threads->turn);
+}
+
+static uint32_t usable_cpus(void)
+{
+	for (int cpus = 1024; cpus <= MOST_CPUS; cpus *= 4) {
+		cpu_set_t *set = CPU_ALLOC((size_t)cpus);
+		size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
+		int count = 0;
+
+		if (set == NULL)
+			break;
+		if (sched_getaffinity(0, bytes, set) == 0)
+			count = CPU_COUNT_S(bytes, set);
+		CPU_FREE(set);
+		if (count > 0)
+			return (uint32_t)count;
+	}
+	return 1;
+}
+
+int32_t moek_threads_create(uint32_t count, struct moek_threads **threads_out,
+                            struct moek_error *error_out)
+{
+	struct moek_threads *threads;
+
+	if (count > MOST_WORKERS)
+		return moek_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_NONE,
+		                 "threads: %u asked for, at most %u can be had", count,
+		                 MOST_WORKERS);
+	if (count == 0)
+		count = usable_cpus();
+	if (count > MOST_WORKERS)
+		count = MOST_WORKERS;
+	threads = calloc(1, sizeof(*threads) + count * sizeof(threads->worker[0]));
+	if (threads == NULL)
+		return moek_fail_memory(error_out, "thread pool");
+	threads->workers.struct_size = MOEK_WORKERS_SIZE_1_0;
+	threads->workers.count = count;
+	threads->workers.self = threads;
+	threads->workers.parallel_for = pool_for;
+	pthread_mutex_init(&threads->turn, NULL);
+	pthread_mutex_init(&threads->lock, NULL);
+	pthread_cond_init(&threads->wake, NULL);
+	pthread_cond_init(&threads->done, NULL);
+	*threads_out = threads;
+	return MOEK_OK;
+}
+
+void moek_threads_destroy(struct moek_threads *threads)
+{
+	if (threads == NULL)
+		return;
+	if (threads->owner == getpid()) {
+		pthread_mutex_lock(&threads->lock);
+		threads->stop = 1;
+		pthread_cond_broadcast(&threads->wake);
+		pthread_mutex_unlock(&threads->lock);
+		for (uint32_t i = 0; i < threads->started; i++)
+			pthread_join(threads->worker[i].id, NULL);
+		pthread_cond_destroy(&threads->done);
+		pthread_cond_destroy(&threads->wake);
+		pthread_mutex_destroy(&threads->lock);
+		pthread_mutex_destroy(&threads->turn);
+	}
+	free(threads);
+}
+
+const struct moek_workers *moek_threads_workers(struct moek_threads *threads)
+{
+	return &threads->workers;
+}
+
+void moek_parallel_for(const struct moek_workers *workers, uint64_t tasks,
+                       void (*body)(void *arg, uint64_t i, uint32_t worker), void *arg)
+{
+	workers->parallel_for(workers->self, tasks, body, arg);
+}

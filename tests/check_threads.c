@@ -1,5 +1,281 @@
 /* SPDX-License-Identifier: MIT */
+#include "config.h"
+
+#include "core/threads.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+
+#define TASKS 1000
+
+struct counts {
+	_Atomic uint32_t task[TASKS];
+	_Atomic uint32_t worker[8];
+	_Atomic uint32_t inside[8]; /* bodies running under one worker number */
+	_Atomic uint32_t shared;    /* that a worker number was used twice at once */
+};
+
+static void count(void *arg, uint64_t i, uint32_t worker)
+{
+	struct counts *counts = arg;
+
+	if (atomic_fetch_add(&counts->inside[worker], 1) != 0)
+		atomic_store(&counts->shared, 1);
+	atomic_fetch_add(&counts->task[i], 1);
+	atomic_fetch_add(&counts->worker[worker], 1);
+	if (i % 100 == 0)
+		sched_yield();
+	atomic_fetch_sub(&counts->inside[worker], 1);
+}
+
+static const struct moek_workers *pool(uint32_t threads,
+                                       struct moek_threads **threads_out)
+{
+	ck_assert_int_eq(moek_threads_create(threads, threads_out, NULL), MOEK_OK);
+	return moek_threads_workers(*threads_out);
+}
+
+static void check_counts(const struct counts *counts, uint32_t runs)
+{
+	for (size_t i = 0; i < TASKS; i++)
+		ck_assert_uint_eq(counts->task[i], runs);
+	ck_assert_uint_eq(counts->shared, 0);
+}
+
+START_TEST(every_task_runs_once)
+{
+	static const uint32_t sizes[] = { 1, 2, 3, 8 };
+	struct counts counts = { 0 };
+	struct moek_threads *threads;
+	const struct moek_workers *workers = pool(sizes[_i], &threads);
+
+	ck_assert_uint_eq(workers->count, sizes[_i]);
+	ck_assert_uint_eq(workers->struct_size, MOEK_WORKERS_SIZE_1_0);
+	for (uint32_t run = 1; run <= 20; run++) {
+		moek_parallel_for(workers, TASKS, count, &counts);
+		check_counts(&counts, run);
+	}
+	for (uint32_t i = sizes[_i]; i < 8; i++)
+		ck_assert_uint_eq(counts.worker[i], 0);
+	moek_threads_destroy(threads);
+}
+END_TEST
+
+struct meeting {
+	pthread_barrier_t barrier;
+};
+
+static void meet(void *arg, uint64_t i, uint32_t worker)
+{
+	struct meeting *meeting = arg;
+
+	(void)i;
+	(void)worker;
+	pthread_barrier_wait(&meeting->barrier);
+}
+
+START_TEST(tasks_run_at_the_same_time)
+{
+	struct meeting meeting;
+	struct moek_threads *threads;
+	const struct moek_workers *workers = pool(3, &threads);
+
+	/* returns only if three tasks are in flight at once */
+	pthread_barrier_init(&meeting.barrier, NULL, 3);
+	moek_parallel_for(workers, 3, meet, &meeting);
+	pthread_barrier_destroy(&meeting.barrier);
+	moek_threads_destroy(threads);
+}
+END_TEST
+
+START_TEST(no_task_means_no_call)
+{
+	struct counts counts = { 0 };
+	struct moek_threads *threads;
+	const struct moek_workers *workers = pool(2, &threads);
+
+	moek_parallel_for(workers, 0, count, &counts);
+	check_counts(&counts, 0);
+	moek_threads_destroy(threads);
+}
+END_TEST
+
+struct caller {
+	const struct moek_workers *workers;
+	struct counts counts;
+};
+
+static void *call_often(void *arg)
+{
+	struct caller *caller = arg;
+
+	for (int run = 0; run < 50; run++)
+		moek_parallel_for(caller->workers, TASKS, count, &caller->counts);
+	return NULL;
+}
+
+START_TEST(two_callers_take_turns)
+{
+	struct moek_threads *threads;
+	struct caller callers[2] = { 0 };
+	pthread_t ids[2];
+
+	callers[0].workers = callers[1].workers = pool(3, &threads);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&ids[i], NULL, call_often, &callers[i]),
+		                 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(ids[i], NULL);
+	for (int i = 0; i < 2; i++)
+		check_counts(&callers[i].counts, 50);
+	moek_threads_destroy(threads);
+}
+END_TEST
+
+START_TEST(zero_means_as_many_as_the_process_may_use)
+{
+	struct moek_threads *threads;
+	cpu_set_t all, one;
+	int cpu = 0;
+
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+	ck_assert_uint_eq(pool(0, &threads)->count, (uint32_t)CPU_COUNT(&all));
+	moek_threads_destroy(threads);
+
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+	ck_assert_uint_eq(pool(0, &threads)->count, 1);
+	moek_threads_destroy(threads);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+END_TEST
+
+START_TEST(too_many_are_refused)
+{
+	struct moek_error error;
+	struct moek_threads *threads = NULL;
+
+	ck_assert_int_eq(moek_threads_create(4097, &threads, &error),
+	                 MOEK_BAD_ARGUMENT);
+	ck_assert_str_eq(error.text,
+	                 "threads: 4097 asked for, at most 4096 can be had");
+	ck_assert_ptr_null(threads);
+}
+END_TEST
+
+START_TEST(the_child_of_a_fork_works_alone)
+{
+	struct counts counts = { 0 };
+	struct moek_threads *threads;
+	const struct moek_workers *workers = pool(3, &threads);
+	int status;
+	pid_t child;
+
+	moek_parallel_for(workers, TASKS, count, &counts);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		int good = 1;
+
+		alarm(5);
+		moek_parallel_for(workers, TASKS, count, &counts);
+		for (size_t i = 0; i < TASKS; i++)
+			good &= counts.task[i] == 2;
+		moek_threads_destroy(threads);
+		_exit(good ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	moek_threads_destroy(threads);
+}
+END_TEST
+
+START_TEST(destroy_takes_null)
+{
+	moek_threads_destroy(NULL);
+}
+END_TEST
+
+START_TEST(memory_is_aligned_and_whole)
+{
+	static const uint64_t sizes[] = { 1,       63,     4096, 100000, (2 << 20) - 1,
+		                          2 << 20, 5000000 };
+
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+		for (uint64_t align = 1; align <= 1 << 22; align *= 4) {
+			unsigned char *memory = moek_memory_alloc(sizes[s], align);
+			uint64_t least = align < 64 ? 64 : align;
+
+			ck_assert_ptr_nonnull(memory);
+			ck_assert_uint_eq((uintptr_t)memory % least, 0);
+			memory[0] = 1;
+			memory[sizes[s] - 1] = 2;
+			moek_memory_free(memory);
+		}
+	moek_memory_free(NULL);
+}
+END_TEST
+
+START_TEST(big_memory_is_not_touched)
+{
+	const uint64_t bytes = 64 << 20, page = (uint64_t)sysconf(_SC_PAGESIZE);
+	unsigned char *memory = moek_memory_alloc(bytes, 64);
+	unsigned char *present = calloc(1, bytes / page);
+
+	ck_assert_ptr_nonnull(memory);
+	ck_assert_uint_eq((uintptr_t)memory % (2 << 20), 0);
+	ck_assert_int_eq(mincore(memory, bytes, present), 0);
+	for (uint64_t i = 0; i < bytes / page; i++)
+		ck_assert_uint_eq(present[i] & 1, 0);
+	free(present);
+	moek_memory_free(memory);
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_had_is_null)
+{
+	ck_assert_ptr_null(moek_memory_alloc(0, 64));
+	ck_assert_ptr_null(moek_memory_alloc(UINT64_MAX, 64));
+	ck_assert_ptr_null(moek_memory_alloc(UINT64_MAX - 100, 1 << 20));
+	ck_assert_ptr_null(moek_memory_alloc((uint64_t)1 << 62, 64));
+	ck_assert_ptr_null(moek_memory_alloc(100, UINT64_C(1) << 63));
+	ck_assert_ptr_null(moek_memory_alloc(100, 48));
+}
+END_TEST
+
 int main(void)
 {
-	return 77;
+	Suite *suite = suite_create("threads");
+	TCase *tests = tcase_create("threads");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tests);
+	tcase_add_loop_test(tests, every_task_runs_once, 0, 4);
+	tcase_add_test(tests, tasks_run_at_the_same_time);
+	tcase_add_test(tests, no_task_means_no_call);
+	tcase_add_test(tests, two_callers_take_turns);
+	tcase_add_test(tests, zero_means_as_many_as_the_process_may_use);
+	tcase_add_test(tests, too_many_are_refused);
+	tcase_add_test(tests, the_child_of_a_fork_works_alone);
+	tcase_add_test(tests, destroy_takes_null);
+	tcase_add_test(tests, memory_is_aligned_and_whole);
+	tcase_add_test(tests, big_memory_is_not_touched);
+	tcase_add_test(tests, memory_that_cannot_be_had_is_null);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
 }
