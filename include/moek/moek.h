@@ -375,8 +375,8 @@ struct moek_router {
 
 /**
  * Route @tokens rows of @logits [tokens][experts] (fp32). Ties go to the lower expert;
- * NaN and infinite scores count as 0. ids_out and weights_out: [tokens][top_k], best
- * first. [any thread]
+ * NaN and infinite scores count as 0, and are chosen last when chosen by logit. ids_out
+ * and weights_out: [tokens][top_k], best first. [any thread]
  */
 MOEK_API int32_t moek_route(const struct moek_router *router, const float *logits,
                             uint64_t tokens, int32_t *ids_out, float *weights_out,
