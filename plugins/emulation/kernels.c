@@ -62,41 +62,58 @@ float round_to(uint32_t type, float value)
 
 /* ---- weights ---- */
 
-/* Columns first .. first+count-1 of a row of nibbles that share scale and zero. */
-static void dequantise_int4(const uint8_t *restrict row, uint64_t first, uint64_t count,
-                            float zero, float scale, float *restrict out)
+/* Not inlined: gcc forgets `restrict` when it inlines, and then does not vectorise. */
+#define ALONE __attribute__((noinline))
+
+/* @pairs bytes of two codes, low nibble first, that share scale and zero. */
+ALONE static void unpack_int4(const uint8_t *restrict bytes, uint64_t pairs, float zero,
+                              float scale, float *restrict out)
 {
 	uint64_t i;
 
-	if (first % 2 != 0 && count != 0) {
-		*out++ = ((float)(row[first / 2] >> 4) - zero) * scale;
-		first++, count--;
+	for (i = 0; i < pairs; i++) {
+		out[2 * i] = ((float)(bytes[i] & 15) - zero) * scale;
+		out[2 * i + 1] = ((float)(bytes[i] >> 4) - zero) * scale;
 	}
-	row += first / 2;
-	for (i = 0; i < count / 2; i++) {
-		out[2 * i] = ((float)(row[i] & 15) - zero) * scale;
-		out[2 * i + 1] = ((float)(row[i] >> 4) - zero) * scale;
-	}
-	if (count % 2 != 0)
-		out[count - 1] = ((float)(row[i] & 15) - zero) * scale;
 }
 
-static void dequantise_mxfp4(const uint8_t *row, uint64_t first, uint64_t count,
-                             float scale, float *out)
+ALONE static void unpack_int8(const uint8_t *restrict bytes, uint64_t count, float zero,
+                              float scale, float *restrict out)
 {
 	uint64_t i;
 
 	for (i = 0; i < count; i++)
-		out[i] = moek_e2m1_to_f32(moek_nibble(row, first + i)) * scale;
+		out[i] = ((float)bytes[i] - zero) * scale;
 }
 
-static void dequantise_int8(const uint8_t *restrict row, uint64_t count, float zero,
-                            float scale, float *restrict out)
+/* moek_e2m1_to_f32() without its table: twice the magnitude of 0 .. 7 is 0 1 2 3 4 6
+ * 8 12. */
+static inline float e2m1(uint32_t code)
+{
+	int32_t low = (int32_t)(code & 7u);
+	int32_t twice = low + (low > 4 ? low - 4 : 0) + (low > 6 ? 2 : 0);
+
+	return moek_f32_from_bits(moek_f32_bits((float)twice * 0.5f) | (code & 8u)
+	                                                                       << 28);
+}
+
+ALONE static void unpack_mxfp4(const uint8_t *restrict bytes, uint64_t pairs,
+                               float scale, float *restrict out)
 {
 	uint64_t i;
 
-	for (i = 0; i < count; i++)
-		out[i] = ((float)row[i] - zero) * scale;
+	for (i = 0; i < pairs; i++) {
+		out[2 * i] = e2m1(bytes[i] & 15u) * scale;
+		out[2 * i + 1] = e2m1((uint32_t)bytes[i] >> 4) * scale;
+	}
+}
+
+static float one_nibble(uint32_t weight, const uint8_t *row, uint64_t column,
+                        float zero, float scale)
+{
+	uint32_t code = moek_nibble(row, column);
+
+	return weight == MOEK_INT4 ? ((float)code - zero) * scale : e2m1(code) * scale;
 }
 
 /* Columns that share group @group of their row. */
@@ -109,12 +126,24 @@ static void dequantise_run(const struct matrix *m, uint64_t row, uint64_t group,
 	float middle = m->weight == MOEK_INT8 ? 128.0f : 8.0f;
 	float zero = m->zeros != NULL ? (float)m->zeros[at] : middle;
 
+	uint64_t pairs;
+
+	if (m->weight == MOEK_INT8) {
+		unpack_int8(codes + first, count, zero, scale, out);
+		return;
+	}
+	if (first % 2 != 0) {
+		*out++ = one_nibble(m->weight, codes, first++, zero, scale);
+		count--;
+	}
+	pairs = count / 2;
 	if (m->weight == MOEK_INT4)
-		dequantise_int4(codes, first, count, zero, scale, out);
-	else if (m->weight == MOEK_INT8)
-		dequantise_int8(codes + first, count, zero, scale, out);
+		unpack_int4(codes + first / 2, pairs, zero, scale, out);
 	else
-		dequantise_mxfp4(codes, first, count, scale, out);
+		unpack_mxfp4(codes + first / 2, pairs, scale, out);
+	if (count % 2 != 0)
+		out[count - 1] = one_nibble(m->weight, codes, first + count - 1, zero,
+		                            scale);
 }
 
 void dequantise(const struct matrix *matrix, uint64_t row, uint64_t first,
@@ -143,54 +172,76 @@ void dequantise(const struct matrix *matrix, uint64_t row, uint64_t first,
 /* ---- products ---- */
 
 /* Four lanes, which every compiler maps to what the machine has. The lanes are tokens,
- * so the sum over columns of each output stays in order. */
+ * so the sum over columns of each output stays in order. Rows are written out: gcc
+ * keeps an array of accumulators in memory. */
 typedef float lanes __attribute__((vector_size(16), may_alias));
+
+static lanes load(const float *at)
+{
+	return *(const lanes *)at;
+}
+
+static void store(float *at, lanes value)
+{
+	*(lanes *)at = value;
+}
 
 void multiply_block(const float *panel, const float *columns, uint64_t count,
                     float *sums)
 {
-	lanes low[PANEL_ROWS], high[PANEL_ROWS];
+	const float *w0 = panel, *w1 = w0 + PANEL_COLUMNS, *w2 = w1 + PANEL_COLUMNS,
+		    *w3 = w2 + PANEL_COLUMNS;
+	float *s0 = sums, *s1 = s0 + TILE_TOKENS, *s2 = s1 + TILE_TOKENS,
+	      *s3 = s2 + TILE_TOKENS;
+	lanes a0 = load(s0), a1 = load(s1), a2 = load(s2), a3 = load(s3);
+	lanes b0 = load(s0 + 4), b1 = load(s1 + 4), b2 = load(s2 + 4),
+	      b3 = load(s3 + 4);
 	uint64_t k;
-	int r;
 
-	for (r = 0; r < PANEL_ROWS; r++) {
-		low[r] = *(const lanes *)(sums + r * TILE_TOKENS);
-		high[r] = *(const lanes *)(sums + r * TILE_TOKENS + 4);
-	}
-	for (k = 0; k < count; k++) {
-		lanes x = *(const lanes *)(columns + k * LANES);
-		lanes y = *(const lanes *)(columns + k * LANES + 4);
+	for (k = 0; k < count; k++, columns += LANES) {
+		lanes x = load(columns), y = load(columns + 4);
 
-		for (r = 0; r < PANEL_ROWS; r++) {
-			float weight = panel[(uint64_t)r * PANEL_COLUMNS + k];
-
-			low[r] += weight * x;
-			high[r] += weight * y;
-		}
+		a0 += w0[k] * x;
+		b0 += w0[k] * y;
+		a1 += w1[k] * x;
+		b1 += w1[k] * y;
+		a2 += w2[k] * x;
+		b2 += w2[k] * y;
+		a3 += w3[k] * x;
+		b3 += w3[k] * y;
 	}
-	for (r = 0; r < PANEL_ROWS; r++) {
-		*(lanes *)(sums + r * TILE_TOKENS) = low[r];
-		*(lanes *)(sums + r * TILE_TOKENS + 4) = high[r];
-	}
+	store(s0, a0);
+	store(s1, a1);
+	store(s2, a2);
+	store(s3, a3);
+	store(s0 + 4, b0);
+	store(s1 + 4, b1);
+	store(s2 + 4, b2);
+	store(s3 + 4, b3);
 }
 
 void multiply_half_block(const float *panel, const float *columns, uint64_t count,
                          float *sums)
 {
-	lanes low[PANEL_ROWS];
+	const float *w0 = panel, *w1 = w0 + PANEL_COLUMNS, *w2 = w1 + PANEL_COLUMNS,
+		    *w3 = w2 + PANEL_COLUMNS;
+	float *s0 = sums, *s1 = s0 + TILE_TOKENS, *s2 = s1 + TILE_TOKENS,
+	      *s3 = s2 + TILE_TOKENS;
+	lanes a0 = load(s0), a1 = load(s1), a2 = load(s2), a3 = load(s3);
 	uint64_t k;
-	int r;
 
-	for (r = 0; r < PANEL_ROWS; r++)
-		low[r] = *(const lanes *)(sums + r * TILE_TOKENS);
-	for (k = 0; k < count; k++) {
-		lanes x = *(const lanes *)(columns + k * LANES);
+	for (k = 0; k < count; k++, columns += LANES) {
+		lanes x = load(columns);
 
-		for (r = 0; r < PANEL_ROWS; r++)
-			low[r] += panel[(uint64_t)r * PANEL_COLUMNS + k] * x;
+		a0 += w0[k] * x;
+		a1 += w1[k] * x;
+		a2 += w2[k] * x;
+		a3 += w3[k] * x;
 	}
-	for (r = 0; r < PANEL_ROWS; r++)
-		*(lanes *)(sums + r * TILE_TOKENS) = low[r];
+	store(s0, a0);
+	store(s1, a1);
+	store(s2, a2);
+	store(s3, a3);
 }
 
 /* ---- between the GEMMs: in double, so that the fp32 result does not depend on whose
