@@ -261,14 +261,16 @@ static inline float moek_int8_scale(float amax)
 	return amax / 127.0f;
 }
 
-/** One element of an int8 group: value / scale to nearest, ties to even; 0 if scale is 0. */
+/** One element of an int8 group: value / scale to nearest, ties to even; 0 if scale is 0.
+ *  Not for NaN (which gives -127, so that nothing is undefined). */
 static inline int32_t moek_int8_code(float value, float scale)
 {
 	/* adding 1.5 * 2^23 leaves the nearest integer in the low bits */
 	float quotient = scale > 0 ? value / scale : 0.0f;
 	volatile float shifted;
 
-	quotient = quotient > 127.0f ? 127.0f : quotient < -127.0f ? -127.0f : quotient;
+	quotient = quotient > -127.0f ? quotient : -127.0f;
+	quotient = quotient < 127.0f ? quotient : 127.0f;
 	shifted = quotient + 12582912.0f;
 	return (int32_t)(shifted - 12582912.0f);
 }
