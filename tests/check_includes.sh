@@ -18,7 +18,7 @@ door() {
 door 'ini\.h' core/priority.c
 door 'dlfcn\.h' core/plugin.c
 door 'jansson\.h' core/json.c
-grep -rnE 'getenv' core plugins | grep -v '^core/settings\.c:' &&
+grep -rnwE 'getenv|secure_getenv' core plugins | grep -v '^core/settings\.c:' &&
 	fail 'the environment is read in core/settings.c only'
 grep -rniE 'rdna|aiter|gfx[0-9]|avx|vnni|sse[0-9]|neon' core &&
 	fail 'core names a backend, a GPU or an instruction set'
