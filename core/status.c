@@ -67,6 +67,14 @@ static const struct name device_kinds[] = {
 	{ 0, NULL },
 };
 
+static const struct name states[] = {
+	{ MOEK_STATE_CHOSEN, "chosen" },     { MOEK_STATE_READY, "ready" },
+	{ MOEK_STATE_REFUSED, "refused" },   { MOEK_STATE_UNUSABLE, "unusable" },
+	{ MOEK_STATE_ABSENT, "absent" },     { MOEK_STATE_MISSING, "missing" },
+	{ MOEK_STATE_DISABLED, "disabled" }, { MOEK_STATE_BROKEN, "broken" },
+	{ MOEK_STATE_FAILED, "failed" },     { 0, NULL },
+};
+
 /* By position: bit 0 first. */
 static const char *const bits[] = {
 	"zero_points",   "column_groups",   "bias",       "limit",
@@ -222,6 +230,11 @@ const char *moek_activation_name(uint32_t activation)
 const char *moek_activations_name(uint32_t activations)
 {
 	return name_of(activation_schemes, activations);
+}
+
+const char *moek_state_name(uint32_t state)
+{
+	return name_of(states, state);
 }
 
 const char *moek_class_name(uint32_t rank_class)
