@@ -32,7 +32,7 @@ enum moek_file_state {
 
 /** One plugin file. Below the line nothing changes once it is open or broken. */
 struct moek_file {
-	char *name; /* "cpu" */
+	char *name; /* "a" */
 	char *path;
 	const char
 		*shadowed_by; /* path of the file that has this name; NULL: it counts */
@@ -70,7 +70,7 @@ struct moek_registry {
  *  MOEK_BUSY: called from its own open(). */
 int32_t moek_registry_require(struct moek_registry *registry, struct moek_file *file,
                               struct moek_error *error_out);
-/** The file that counts under @name ("cpu"), or NULL. */
+/** The file that counts under @name ("a"), or NULL. */
 struct moek_file *moek_registry_file(struct moek_registry *registry, const char *name);
 /** 1: switched off by [plugin NAME]. *origin_out says where. */
 int moek_registry_is_off(const struct moek_registry *registry, const char *name,

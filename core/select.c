@@ -106,7 +106,7 @@ static int32_t parse_request(const char *text, struct moek_request *request_out,
 		text);
 }
 
-/** Does @pattern ("cpu" or "cpu.w4a16") name @name ("cpu" or "cpu.w4a16")? */
+/** Does @pattern ("a" or "a.w4a16") name @name ("a" or "a.w4a16")? */
 static int names(const char *pattern, const char *name)
 {
 	size_t length = strlen(pattern);
