@@ -1,4 +1,453 @@
 /* SPDX-License-Identifier: MIT */
 #include "config.h"
 
-typedef int moek_codec_is_to_come;
+#include "core/checkpoint.h"
+#include "core/codec.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "core/problem.h"
+#include "core/status.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include <moek/formats.h>
+
+static const struct moek_codec *const codecs[] = {
+	&moek_codec_rows,
+	&moek_codec_packed,
+	&moek_codec_blocks,
+};
+
+#define CODECS (sizeof(codecs) / sizeof(codecs[0]))
+
+/* ---- names and headers ---- */
+
+static const char *part_name(const struct moek_expert_layer *layer, enum moek_part part)
+{
+	const struct moek_family *family = layer->family;
+
+	if (layer->fused)
+		return part == MOEK_PART_DOWN ? family->fused_down
+		                              : family->fused_gate_up;
+	return part == MOEK_PART_GATE ? family->gate
+	       : part == MOEK_PART_UP ? family->up
+	                              : family->down;
+}
+
+struct moek_tensor_name moek_layer_name(const struct moek_expert_layer *layer,
+                                        uint64_t expert, enum moek_part part,
+                                        const char *suffix)
+{
+	struct moek_tensor_name name;
+
+	if (layer->fused)
+		snprintf(name.text, sizeof(name.text), "%s%s%s%s", layer->prefix,
+		         layer->family->experts, part_name(layer, part), suffix);
+	else
+		snprintf(name.text, sizeof(name.text), "%s%s%llu.%s%s", layer->prefix,
+		         layer->family->experts, (unsigned long long)expert,
+		         part_name(layer, part), suffix);
+	return name;
+}
+
+int moek_layer_has(const struct moek_expert_layer *layer, const char *name,
+                   struct moek_tensor *tensor_out)
+{
+	return moek_checkpoint_has(layer->checkpoint, name, tensor_out);
+}
+
+/** Whether @dtype is one of the words of @dtypes. */
+static int is_one_of(const char *dtype, const char *dtypes)
+{
+	size_t length = strlen(dtype);
+
+	while (*dtypes != '\0') {
+		size_t word = strcspn(dtypes, " ");
+
+		if (word == length && memcmp(dtypes, dtype, length) == 0)
+			return 1;
+		dtypes += word;
+		dtypes += strspn(dtypes, " ");
+	}
+	return 0;
+}
+
+int32_t moek_layer_need(const struct moek_expert_layer *layer, const char *name,
+                        const char *dtypes, uint32_t rank, const uint64_t *shape,
+                        struct moek_tensor *tensor_out, struct moek_error *error_out)
+{
+	struct moek_tensor expected = { .dtype = dtypes, .rank = rank };
+	int32_t status = moek_checkpoint_tensor(layer->checkpoint, name, tensor_out,
+	                                        error_out);
+
+	if (status != MOEK_OK)
+		return status;
+	memcpy(expected.shape, shape, rank * sizeof(*shape));
+	if (is_one_of(tensor_out->dtype, dtypes) && tensor_out->rank == rank &&
+	    memcmp(tensor_out->shape, shape, rank * sizeof(*shape)) == 0)
+		return MOEK_OK;
+	return moek_fail(
+		error_out, MOEK_BAD_FILE, 0,
+		"%s: tensor %s: found %s, expected %s (config.json: %llu experts, "
+		"hidden %llu, intermediate %llu)",
+		tensor_out->file, name, moek_tensor_text(tensor_out).text,
+		moek_tensor_text(&expected).text, (unsigned long long)layer->experts,
+		(unsigned long long)layer->hidden,
+		(unsigned long long)layer->intermediate);
+}
+
+struct moek_rows_of moek_part_rows(enum moek_part part, uint32_t order, uint64_t hidden,
+                                   uint64_t intermediate)
+{
+	struct moek_rows_of of = { .rows = intermediate, .columns = hidden, .step = 1 };
+	int second = (part == MOEK_PART_UP) != (order == MOEK_UP_FIRST);
+
+	if (part == MOEK_PART_DOWN) {
+		of.rows = hidden;
+		of.columns = intermediate;
+		of.all = hidden;
+		return of;
+	}
+	of.all = 2 * intermediate;
+	if (order == MOEK_GATE_INTERLEAVED)
+		of.step = 2;
+	if (second)
+		of.first = order == MOEK_GATE_INTERLEAVED ? 1 : intermediate;
+	return of;
+}
+
+struct moek_rows_of moek_layer_rows(const struct moek_expert_layer *layer,
+                                    enum moek_part part)
+{
+	struct moek_rows_of of = moek_part_rows(part, layer->family->fused_order,
+	                                        layer->hidden, layer->intermediate);
+
+	if (!layer->fused) {
+		of.first = 0;
+		of.step = 1;
+		of.all = of.rows;
+	}
+	return of;
+}
+
+/* ---- data ---- */
+
+void *moek_scratch_take(struct moek_scratch *scratch, uint64_t bytes, uint64_t align)
+{
+	uint64_t skip = -(uint64_t)(uintptr_t)scratch->at & (align - 1);
+	void *piece;
+
+	if (scratch->left < skip || scratch->left - skip < bytes)
+		return NULL;
+	piece = scratch->at + skip;
+	scratch->at += skip + bytes;
+	scratch->left -= skip + bytes;
+	return piece;
+}
+
+uint64_t moek_scalar_bytes(uint32_t type)
+{
+	return type == MOEK_F32 || type == MOEK_I32    ? 4
+	       : type == MOEK_F16 || type == MOEK_BF16 ? 2
+	                                               : 1;
+}
+
+const void *moek_view_rows(struct moek_scratch *scratch, const void *data,
+                           uint64_t rows, uint64_t row_bytes, uint64_t stride,
+                           uint64_t align)
+{
+	const uint8_t *from = data;
+	uint8_t *to;
+
+	if (stride == row_bytes && ((uintptr_t)data & (align - 1)) == 0)
+		return data;
+	to = moek_scratch_take(scratch, rows * row_bytes, align);
+	for (uint64_t i = 0; i < rows && to != NULL; i++)
+		memcpy(to + i * row_bytes, from + i * stride, row_bytes);
+	return to;
+}
+
+float moek_scalar(const void *data, uint32_t type, uint64_t index)
+{
+	uint16_t half;
+	float single;
+
+	if (type == MOEK_F32) {
+		memcpy(&single, (const uint8_t *)data + index * sizeof(single),
+		       sizeof(single));
+		return single;
+	}
+	memcpy(&half, (const uint8_t *)data + index * sizeof(half), sizeof(half));
+	return type == MOEK_BF16 ? moek_bf16_to_f32(half) : moek_f16_to_f32(half);
+}
+
+const float *moek_view_floats(struct moek_scratch *scratch, const void *data,
+                              uint32_t type, uint64_t first, uint64_t step,
+                              uint64_t count)
+{
+	float *to = moek_scratch_take(scratch, count * sizeof(float), sizeof(float));
+
+	for (uint64_t i = 0; i < count && to != NULL; i++)
+		to[i] = moek_scalar(data, type, first + i * step);
+	return to;
+}
+
+const uint8_t *moek_view_zeros(struct moek_scratch *scratch, const void *words,
+                               const struct moek_rows_of *of, uint64_t groups)
+{
+	const uint8_t
+		*bytes = words; /* little-endian: row r is nibble r % 8 of its word */
+	uint8_t *to = moek_scratch_take(scratch, of->rows * groups, 1);
+
+	for (uint64_t i = 0; i < of->rows && to != NULL; i++) {
+		uint64_t row = of->first + i * of->step;
+
+		for (uint64_t g = 0; g < groups; g++) {
+			const uint8_t *word = bytes + (row / 8 * groups + g) * 4;
+
+			to[i * groups + g] = (uint8_t)moek_nibble(word, row % 8);
+		}
+	}
+	return to;
+}
+
+void moek_matrix_begin(struct moek_matrix *matrix, const struct moek_scheme *scheme,
+                       const struct moek_rows_of *of)
+{
+	memset(matrix, 0, sizeof(*matrix));
+	matrix->struct_size = MOEK_MATRIX_SIZE_1_0;
+	matrix->weight = scheme->weight;
+	matrix->scale = scheme->scale;
+	matrix->rows = of->rows;
+	matrix->columns = of->columns;
+	matrix->group_size = scheme->group_size != 0 ? scheme->group_size : of->columns;
+}
+
+void moek_layer_scan_e8m0(const struct moek_expert_layer *layer, const char *name,
+                          const struct moek_matrix *matrix)
+{
+	uint64_t groups = (matrix->columns + matrix->group_size - 1) /
+	                  matrix->group_size;
+
+	if (memchr(matrix->scales, 0xff, matrix->rows * groups) == NULL)
+		return;
+	moek_log_once(moek_checkpoint_log(layer->checkpoint), MOEK_LOG_WARNING,
+	              "e8m0 scale is NaN",
+	              "tensor %s: a scale is 0xff, NaN: so are its 32 weights", name);
+}
+
+/** Bytes of the pieces of one matrix, each with room to align it. */
+static uint64_t matrix_bytes(uint64_t rows, uint64_t columns,
+                             const struct moek_scheme *scheme, int *overflow)
+{
+	uint64_t groups = moek_scheme_groups(scheme, columns), bytes;
+	int is_half_byte = scheme->weight == MOEK_INT4 || scheme->weight == MOEK_MXFP4;
+
+	bytes = is_half_byte ? columns / 2 + columns % 2
+	                     : moek_multiply(columns, moek_scalar_bytes(scheme->weight),
+	                                     overflow);
+	bytes = moek_add(bytes, moek_multiply(groups, 5, overflow), overflow);
+	bytes = moek_add(bytes, sizeof(float), overflow); /* bias */
+	bytes = moek_multiply(bytes, rows, overflow);
+	if (scheme->column_groups)
+		bytes = moek_add(bytes, moek_multiply(columns, 4, overflow), overflow);
+	return moek_add(bytes, 5 * sizeof(float), overflow);
+}
+
+uint64_t moek_scratch_bytes(uint64_t hidden, uint64_t intermediate,
+                            const struct moek_scheme *gate_up,
+                            const struct moek_scheme *down)
+{
+	int overflow = 0;
+	uint64_t gate = matrix_bytes(intermediate, hidden, gate_up, &overflow);
+	uint64_t bytes = moek_add(moek_multiply(gate, 2, &overflow),
+	                          matrix_bytes(hidden, intermediate, down, &overflow),
+	                          &overflow);
+
+	return overflow ? 0 : bytes;
+}
+
+/* ---- finding the codec ---- */
+
+static const struct moek_json *member(const struct moek_json *object, const char *key)
+{
+	const struct moek_json *value = moek_json_get(object, key);
+
+	return moek_json_kind(value) == MOEK_JSON_NULL ? NULL : value;
+}
+
+/** The codec that the config names; NULL: none that moek has. */
+static const struct moek_codec *declared_codec(const char *method)
+{
+	for (size_t i = 0; i < CODECS; i++)
+		if (method == NULL ? codecs[i]->method == NULL
+		                   : codecs[i]->method != NULL &&
+		                             strcasecmp(codecs[i]->method, method) == 0)
+			return codecs[i];
+	return NULL;
+}
+
+static const struct moek_codec *present_codec(struct moek_expert_layer *layer)
+{
+	for (size_t i = 0; i < CODECS; i++)
+		if (codecs[i]->present(layer))
+			return codecs[i];
+	return NULL;
+}
+
+int moek_codec_present(struct moek_expert_layer *layer)
+{
+	return present_codec(layer) != NULL;
+}
+
+static int32_t read_method(const char *path, const struct moek_json *quantization,
+                           const char **method_out, struct moek_error *error_out)
+{
+	const struct moek_json *value = member(quantization, "quant_method");
+
+	if (quantization == NULL) {
+		*method_out = NULL;
+		return MOEK_OK;
+	}
+	*method_out = moek_json_string(value, NULL);
+	if (*method_out == NULL)
+		return moek_fail(
+			error_out, MOEK_BAD_FILE, 0,
+			"%s: quantization_config: quant_method is missing or not a "
+			"string",
+			path);
+	return MOEK_OK;
+}
+
+/** An entry of an ignore list covers @module or a part of its path. Patterns ("re:")
+ *  are not followed: an expert layer that only they leave out is an error. */
+static int covers(const char *entry, const char *module)
+{
+	size_t length = strlen(entry);
+
+	if (strncmp(entry, module, length) == 0 &&
+	    (module[length] == '.' || module[length] == '\0'))
+		return 1;
+	return strncmp(entry, "re:", 3) != 0 && length < 256 &&
+	       strchr(entry, '*') != NULL && fnmatch(entry, module, 0) == 0;
+}
+
+/** The config itself says that the experts of this layer are not quantised. */
+static int is_left_out(const struct moek_expert_layer *layer,
+                       const struct moek_json *quantization)
+{
+	static const char *const keys[] = { "ignore", "modules_to_not_convert",
+		                            "exclude", "ignored_layers" };
+	struct moek_tensor_name module = moek_layer_name(layer, 0, MOEK_PART_GATE, "");
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		const struct moek_json *list = moek_json_get(quantization, keys[i]);
+
+		for (size_t n = 0; n < moek_json_count(list); n++) {
+			const char *entry = moek_json_string(moek_json_at(list, n),
+			                                     NULL);
+
+			if (entry != NULL && covers(entry, module.text))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+static int32_t refuse_method(const char *path, const char *method,
+                             struct moek_error *error_out)
+{
+	char known[128] = "none";
+	size_t used = strlen(known);
+
+	for (size_t i = 0; i < CODECS && used < sizeof(known); i++)
+		if (codecs[i]->method != NULL)
+			used += (size_t)snprintf(known + used, sizeof(known) - used,
+			                         ", %s", codecs[i]->method);
+	return moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_WEIGHT,
+	                 "%s: quant_method \"%.64s\" is not read; read are: %s", path,
+	                 method, known);
+}
+
+static int32_t choose_codec(struct moek_expert_layer *layer,
+                            const struct moek_json *quantization,
+                            struct moek_error *error_out)
+{
+	const char *path = layer->config_path;
+	const struct moek_codec *declared, *present;
+	const char *method;
+	int32_t status = read_method(path, quantization, &method, error_out);
+
+	if (status != MOEK_OK)
+		return status;
+	declared = declared_codec(method);
+	if (declared == NULL)
+		return refuse_method(path, method, error_out);
+	present = present_codec(layer);
+	if (present == &moek_codec_rows && declared != present &&
+	    is_left_out(layer, quantization))
+		declared = present;
+	if (present != NULL && present != declared)
+		return moek_fail(
+			error_out, MOEK_BAD_FILE, 0,
+			"%s: quant_method %s%s%s asks for %s, but the experts of %s "
+			"are stored as %s",
+			path, method != NULL ? "\"" : "",
+			method != NULL ? method : "(none)", method != NULL ? "\"" : "",
+			declared->name, layer->name, present->name);
+	/* nothing present: describe() names the tensor that it misses */
+	layer->codec = declared;
+	return MOEK_OK;
+}
+
+int32_t moek_codec_find(struct moek_expert_layer *layer,
+                        const struct moek_json *quantization,
+                        struct moek_error *error_out)
+{
+	const char *path = layer->config_path;
+	int32_t status = choose_codec(layer, quantization, error_out);
+
+	if (status != MOEK_OK)
+		return status;
+	if (layer->family->gate == NULL || layer->codec->suffixes == NULL)
+		layer->fused = 1;
+	if (layer->fused && (layer->family->fused_gate_up == NULL ||
+	                     layer->codec->fused_suffixes == NULL))
+		return moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_WEIGHT,
+		                 "%s: %s is not read for model_type %s", path,
+		                 layer->codec->name, layer->family->name);
+	status = layer->codec->describe(layer, quantization, error_out);
+	for (uint64_t e = 0; e < (layer->fused ? 1 : layer->experts); e++)
+		for (int part = 0; part < MOEK_PARTS && status == MOEK_OK; part++)
+			status = layer->codec->matrix(layer, e, (enum moek_part)part,
+			                              NULL, NULL, error_out);
+	if (status == MOEK_OK && moek_scratch_bytes(layer->hidden, layer->intermediate,
+	                                            &layer->gate_up, &layer->down) == 0)
+		status = moek_fail(error_out, MOEK_BAD_FILE, 0,
+		                   "%s: %s: one expert is over 64 bits of bytes", path,
+		                   layer->name);
+	return status;
+}
+
+int32_t moek_codec_expert(const struct moek_expert_layer *layer, uint64_t expert,
+                          void *memory, struct moek_expert *expert_out,
+                          struct moek_error *error_out)
+{
+	struct moek_matrix *const matrices[MOEK_PARTS] = { &expert_out->gate,
+		                                           &expert_out->up,
+		                                           &expert_out->down };
+	struct moek_scratch scratch = {
+		.at = memory,
+		.left = moek_scratch_bytes(layer->hidden, layer->intermediate,
+		                           &layer->gate_up, &layer->down),
+	};
+	int32_t status = MOEK_OK;
+
+	for (int part = 0; part < MOEK_PARTS && status == MOEK_OK; part++)
+		status = layer->codec->matrix(layer, expert, (enum moek_part)part,
+		                              &scratch, matrices[part], error_out);
+	return status;
+}

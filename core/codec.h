@@ -1,9 +1,161 @@
 /* SPDX-License-Identifier: MIT */
-/* Codecs: from one file format to the canonical expert. One file and one line of the table
- * in codec.c for each. Filled in by the checkpoint work. */
+/*
+ * Codecs: from one file format to the canonical expert. Each is one file and one line
+ * of the table in codec.c. A codec sees one expert layer (struct moek_expert_layer):
+ * where its family keeps the experts, and tensors by name; it never sees another layer
+ * or a backend.
+ */
 #ifndef MOEK_CORE_CODEC_H
 #define MOEK_CORE_CODEC_H
 
+#include <stddef.h>
+
+#include "core/family.h"
+#include "core/safetensors.h"
+
 #include <moek/moek.h>
+
+struct moek_codec;
+struct moek_json;
+
+/** The three matrices of an expert. */
+enum moek_part { MOEK_PART_GATE, MOEK_PART_UP, MOEK_PART_DOWN, MOEK_PARTS };
+
+/** One expert layer of a checkpoint. */
+struct moek_expert_layer {
+	const struct moek_checkpoint *checkpoint;
+	const char *config_path; /* for messages */
+	const struct moek_family *family;
+	uint32_t number;
+	char name[24];   /* "layers.3" */
+	char prefix[64]; /* "model.layers.3." */
+	uint64_t experts, hidden, intermediate;
+
+	/* what moek_codec_find() fills in */
+	const struct moek_codec *codec;
+	uint32_t fused; /* 1: one tensor holds all experts */
+	struct moek_scheme gate_up, down;
+	char format[64]; /* for people */
+};
+
+/** Memory for the pieces of one canonical expert. */
+struct moek_scratch {
+	uint8_t *at;
+	uint64_t left;
+};
+
+struct moek_codec {
+	const char *name;
+	/** quant_method of config.json, or NULL: there is no quantization_config. */
+	const char *method;
+	/** Ends of the names of its tensors, NULL-ended; for experts one by one, and
+	 * fused. NULL: there is no such form. Any other tensor of the experts is an
+	 * error. */
+	const char *const *suffixes, *const *fused_suffixes;
+	/** Headers only: are the experts of this layer in this form? Sets layer->fused.
+	 */
+	int (*present)(struct moek_expert_layer *layer);
+	/** Fill both schemes and the format's text from the config and the headers of
+	 *  expert 0. MOEK_REFUSED: a variant that is not read, by name. @quantization
+	 * is quantization_config, or NULL. */
+	int32_t (*describe)(struct moek_expert_layer *layer,
+	                    const struct moek_json *quantization,
+	                    struct moek_error *error_out);
+	/** One matrix; what is not in the file as the canonical form wants it goes to
+	 *  @scratch. With @scratch NULL: look at headers only, *matrix_out is not
+	 * written. Several threads at once. */
+	int32_t (*matrix)(const struct moek_expert_layer *layer, uint64_t expert,
+	                  enum moek_part part, struct moek_scratch *scratch,
+	                  struct moek_matrix *matrix_out, struct moek_error *error_out);
+};
+
+extern const struct moek_codec moek_codec_rows;
+extern const struct moek_codec moek_codec_packed;
+extern const struct moek_codec moek_codec_blocks;
+
+/** 1: expert 0 of the layer is there in a form that some codec knows. */
+int moek_codec_present(struct moek_expert_layer *layer);
+
+/**
+ * Find the codec of a layer from the config and the tensors, which must agree, let it
+ * describe the layer, and check the headers of every expert.
+ */
+int32_t moek_codec_find(struct moek_expert_layer *layer,
+                        const struct moek_json *quantization,
+                        struct moek_error *error_out);
+
+/** One canonical expert. @memory has moek_codec_scratch() bytes. Several threads. */
+int32_t moek_codec_expert(const struct moek_expert_layer *layer, uint64_t expert,
+                          void *memory, struct moek_expert *expert_out,
+                          struct moek_error *error_out);
+
+/** Bytes that one expert of these sizes and schemes can take; 0: over 64 bits. */
+uint64_t moek_scratch_bytes(uint64_t hidden, uint64_t intermediate,
+                            const struct moek_scheme *gate_up,
+                            const struct moek_scheme *down);
+
+/* ---- for codecs: names and headers ---- */
+
+struct moek_tensor_name {
+	char text[256];
+};
+
+/** Name of a tensor of one expert ("...experts.3.gate_proj.weight"), or of all (fused:
+ *  "...experts.gate_up_proj_blocks"). */
+struct moek_tensor_name moek_layer_name(const struct moek_expert_layer *layer,
+                                        uint64_t expert, enum moek_part part,
+                                        const char *suffix);
+/** 1: there is such a tensor, and *tensor_out is it. */
+int moek_layer_has(const struct moek_expert_layer *layer, const char *name,
+                   struct moek_tensor *tensor_out);
+/** The tensor, of one of @dtypes ("BF16 F16") and exactly this shape, or an error. */
+int32_t moek_layer_need(const struct moek_expert_layer *layer, const char *name,
+                        const char *dtypes, uint32_t rank, const uint64_t *shape,
+                        struct moek_tensor *tensor_out, struct moek_error *error_out);
+
+/** Where the rows of a part lie in a tensor that may hold gate and up. */
+struct moek_rows_of {
+	uint64_t rows, columns; /* of the part */
+	uint64_t first, step;   /* row i is row first + i * step of the tensor */
+	uint64_t all;           /* rows of the tensor */
+};
+struct moek_rows_of moek_part_rows(enum moek_part part, uint32_t order, uint64_t hidden,
+                                   uint64_t intermediate);
+struct moek_rows_of moek_layer_rows(const struct moek_expert_layer *layer,
+                                    enum moek_part part);
+
+/* ---- for codecs: data. NULL: the scratch is too small, which is a bug ---- */
+
+void *moek_scratch_take(struct moek_scratch *scratch, uint64_t bytes, uint64_t align);
+
+/** @rows rows of @row_bytes that lie @stride bytes apart, side by side and aligned:
+ *  the data itself where it is so already. */
+const void *moek_view_rows(struct moek_scratch *scratch, const void *data,
+                           uint64_t rows, uint64_t row_bytes, uint64_t stride,
+                           uint64_t align);
+
+/** Bytes of a type of scale or weight that fills whole bytes (1, 2 or 4). */
+uint64_t moek_scalar_bytes(uint32_t type);
+
+/** One value of MOEK_F32, MOEK_F16 or MOEK_BF16, wherever it lies. */
+float moek_scalar(const void *data, uint32_t type, uint64_t index);
+
+/** @count values @step elements apart from @first on, as fp32. */
+const float *moek_view_floats(struct moek_scratch *scratch, const void *data,
+                              uint32_t type, uint64_t first, uint64_t step,
+                              uint64_t count);
+
+/** Zero points [rows][groups] from int32 [ceil(all rows / 8)][groups], 8 rows a word.
+ */
+const uint8_t *moek_view_zeros(struct moek_scratch *scratch, const void *words,
+                               const struct moek_rows_of *of, uint64_t groups);
+
+/** Begin a matrix of @of under @scheme: sizes and types; the rest is NULL. */
+void moek_matrix_begin(struct moek_matrix *matrix, const struct moek_scheme *scheme,
+                       const struct moek_rows_of *of);
+
+/** Warn, once for a checkpoint, of E8M0 scales that are NaN. */
+void moek_layer_scan_e8m0(const struct moek_expert_layer *layer, const char *name,
+                          const struct moek_matrix *matrix);
 
 #endif
