@@ -101,9 +101,10 @@ struct moek_batch {
 	uint32_t struct_size;      /* MOEK_BATCH_SIZE_1_0 */
 	uint32_t buffer_count;
 	struct moek_rows input;    /* [tokens][hidden], tokens >= 1; const */
-	struct moek_rows output;   /* REDUCED: [tokens][hidden] of the output type. SLOTS:
-	                              [tokens * top_k][hidden] fp32. Every routed element is
-	                              overwritten; it arrives poisoned, not zeroed */
+	struct moek_rows output;   /* REDUCED: [tokens][hidden] of the output type, every element
+	                              written, zeros where a token has nothing routed. SLOTS:
+	                              [tokens * top_k][hidden] fp32, every element of a routed
+	                              slot written. It arrives poisoned, not zeroed */
 	const int32_t *topk_ids;   /* [tokens][top_k]. Host layers: local experts 0 ..
 	                              experts_local-1, or -1: not routed. Device layers: as the
 	                              router gave them; outside 0..experts-1, or mapped to -1,

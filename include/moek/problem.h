@@ -235,9 +235,9 @@ struct moek_rows {
 };
 
 /**
- * One projection of one expert in the canonical form: row-major, borrowed, read-only.
- * Rows are outputs. groups = ceil(columns / group_size); a last short group is short,
- * nothing is padded.
+ * One projection of one expert in the canonical form: row-major, borrowed, read-only, each
+ * pointer aligned to its elements. Rows are outputs. groups = ceil(columns / group_size);
+ * a last short group is short, nothing is padded.
  */
 struct moek_matrix {
 	uint32_t struct_size; /* MOEK_MATRIX_SIZE_1_0 */
