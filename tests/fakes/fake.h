@@ -137,20 +137,50 @@ static inline void fake_close(void *plugin)
 	(void)plugin;
 }
 
+/* Tables piece by piece: a fake leaves out the piece that it does its own way. */
+#define FAKE_ID(the_name, the_class) .rank_class = (the_class), .name = (the_name)
+#define FAKE_DEVICE .supports_device = fake_any_host
+#define FAKE_PROBLEM                                                                   \
+	.supports_quant_scheme = fake_yes, .supports_activation = fake_yes,            \
+	.supports_parallel = fake_yes
+#define FAKE_PLANS                                                                     \
+	.problem_size = fake_problem_size, .workspace_shapes = fake_workspace_shapes,  \
+	.finalize = fake_reduced, .numerics = fake_numerics,                           \
+	.prepared_size = fake_prepared_size
+#define FAKE_LAYER                                                                     \
+	.load_expert = fake_load_expert, .finish = fake_finish, .destroy = fake_destroy
+#define FAKE_SIZE .struct_size = MOEK_EXPERTS_SIZE_1_0
+#define FAKE_SHAPE .understands = EVERYTHING, .supports_shape = fake_yes
+#define FAKE_CREATE .create = fake_create
+#define FAKE_FORWARD .forward = fake_forward
+
 #define FAKE_EXPERTS(the_name, the_class)                                              \
-	.struct_size = MOEK_EXPERTS_SIZE_1_0, .rank_class = (the_class),               \
-	.name = (the_name), .understands = EVERYTHING,                                 \
-	.supports_device = fake_any_host, .supports_quant_scheme = fake_yes,           \
-	.supports_activation = fake_yes, .supports_parallel = fake_yes,                \
-	.supports_shape = fake_yes, .problem_size = fake_problem_size,                 \
-	.workspace_shapes = fake_workspace_shapes, .finalize = fake_reduced,           \
-	.numerics = fake_numerics, .prepared_size = fake_prepared_size,                \
-	.create = fake_create, .load_expert = fake_load_expert, .finish = fake_finish, \
-	.forward = fake_forward, .destroy = fake_destroy
+	FAKE_SIZE, FAKE_EXPERTS_BUT_SIZE(the_name, the_class)
+#define FAKE_EXPERTS_BUT_SIZE(the_name, the_class)                                     \
+	FAKE_ID(the_name, the_class), FAKE_DEVICE, FAKE_PROBLEM, FAKE_SHAPE,           \
+		FAKE_PLANS, FAKE_LAYER, FAKE_CREATE, FAKE_FORWARD
+#define FAKE_EXPERTS_BUT_SHAPE(the_name, the_class)                                    \
+	FAKE_SIZE, FAKE_ID(the_name, the_class), FAKE_DEVICE, FAKE_PROBLEM,            \
+		FAKE_PLANS, FAKE_LAYER, FAKE_CREATE, FAKE_FORWARD
+#define FAKE_EXPERTS_BUT_DEVICE(the_name, the_class)                                   \
+	FAKE_SIZE, FAKE_ID(the_name, the_class), FAKE_PROBLEM, FAKE_PLANS, FAKE_LAYER, \
+		FAKE_CREATE, FAKE_FORWARD, .supports_shape = fake_yes
+#define FAKE_EXPERTS_BUT_CREATE(the_name, the_class)                                   \
+	FAKE_SIZE, FAKE_ID(the_name, the_class), FAKE_DEVICE, FAKE_PROBLEM,            \
+		FAKE_SHAPE, FAKE_PLANS, FAKE_LAYER, FAKE_FORWARD
+#define FAKE_EXPERTS_BUT_FORWARD(the_name, the_class)                                  \
+	FAKE_SIZE, FAKE_ID(the_name, the_class), FAKE_DEVICE, FAKE_PROBLEM,            \
+		FAKE_SHAPE, FAKE_PLANS, FAKE_LAYER, FAKE_CREATE
 
 #define FAKE_PLUGIN(the_name, the_experts)                                             \
+	.struct_size = MOEK_PLUGIN_SIZE_1_0, FAKE_PLUGIN_BUT_SIZE(the_name, the_experts)
+#define FAKE_PLUGIN_BUT_SIZE(the_name, the_experts)                                    \
+	.abi_major = MOEK_ABI_MAJOR, .abi_minor = MOEK_ABI_MINOR, .name = (the_name),  \
+	.version = "0", .experts = (the_experts), .open = fake_open,                   \
+	.close = fake_close
+#define FAKE_PLUGIN_BUT_OPEN(the_name, the_experts)                                    \
 	.struct_size = MOEK_PLUGIN_SIZE_1_0, .abi_major = MOEK_ABI_MAJOR,              \
 	.abi_minor = MOEK_ABI_MINOR, .name = (the_name), .version = "0",               \
-	.experts = (the_experts), .open = fake_open, .close = fake_close
+	.experts = (the_experts), .close = fake_close
 
 #endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* Says no, and not why. */
+#include "fake.h"
+
+static int32_t supports_shape(const struct moek_problem *problem,
+                              struct moek_verdict *no_out)
+{
+	(void)problem;
+	memset(no_out, 0xff, sizeof(*no_out)); /* unended text, counts out of range */
+	no_out->rule = MOEK_RULE_NONE;
+	return 0;
+}
+
+static const struct moek_experts any = {
+	FAKE_EXPERTS_BUT_SHAPE("any", MOEK_NATIVE),
+	.understands = EVERYTHING,
+	.supports_shape = supports_shape,
+};
+static const struct moek_experts *const experts[] = { &any, NULL };
+
+MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
+	FAKE_PLUGIN("gives_no_reason", experts),
+};
