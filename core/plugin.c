@@ -57,6 +57,10 @@ static int32_t load_library(struct moek_loaded *loaded, const char *path,
 	if (loaded->library != NULL)
 		return MOEK_OK;
 	text = dlerror();
+	/* the report has the path already */
+	if (text != NULL && strncmp(text, path, strlen(path)) == 0 &&
+	    strncmp(text + strlen(path), ": ", 2) == 0)
+		text += strlen(path) + 2;
 	return break_with(cause_out, MOEK_RULE_LOAD, 0, "%s",
 	                  text != NULL ? text : "the loader gave no reason");
 }

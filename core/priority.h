@@ -48,8 +48,8 @@ struct moek_priority_match {
 	uint32_t scheme; /* enum moek_type; 0: any */
 };
 
-/** Read "priority DEVICE ARCH SCHEME": device kind, arch, scheme, each optional, in this
- *  order. On failure @why says what is wrong. 1: yes. */
+/** Read "priority DEVICE ARCH SCHEME": device kind, arch, scheme, each optional, in
+ * this order. On failure @why says what is wrong. 1: yes. */
 int moek_priority_parse(const char *section, struct moek_priority_match *match_out,
                         char *why, size_t why_bytes);
 

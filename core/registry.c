@@ -83,7 +83,12 @@ static int32_t search(struct moek_registry *registry, struct moek_searched *sear
 	int32_t status = MOEK_OK;
 
 	if (folder == NULL) {
+		int is_wanted = strcmp(searched->folder->origin, "built-in") != 0;
+
 		searched->error = errno;
+		moek_log_write(&registry->log,
+		               is_wanted ? MOEK_LOG_WARNING : MOEK_LOG_INFO,
+		               "plugin folder %s: %s", path, strerror(searched->error));
 		return MOEK_OK;
 	}
 	while (status == MOEK_OK && (entry = readdir(folder)) != NULL) {
@@ -120,6 +125,23 @@ static void sort_files(struct moek_registry *registry)
 	}
 }
 
+/** Options for a plugin that is not here may be right or wrong: nobody can tell. */
+static void note_absent_options(struct moek_registry *registry)
+{
+	const struct moek_settings *settings = registry->settings;
+
+	for (size_t i = 0; i < settings->count; i++) {
+		const struct moek_entry *entry = &settings->entries[i];
+
+		if (entry->key != NULL && strncmp(entry->section, "plugin ", 7) == 0 &&
+		    moek_registry_file(registry, entry->section + 7) == NULL)
+			moek_log_once(&registry->log, MOEK_LOG_INFO, entry->section,
+			              "[%s] at %s: not installed, its options are not "
+			              "checked",
+			              entry->section, moek_origin_short(entry->origin));
+	}
+}
+
 static int32_t find_files(struct moek_registry *registry, struct moek_error *error_out)
 {
 	const struct moek_settings *settings = registry->settings;
@@ -134,9 +156,11 @@ static int32_t find_files(struct moek_registry *registry, struct moek_error *err
 		registry->searched_count++;
 		status = search(registry, &registry->searched[i], error_out);
 	}
-	if (status == MOEK_OK)
-		sort_files(registry);
-	return status;
+	if (status != MOEK_OK)
+		return status;
+	sort_files(registry);
+	note_absent_options(registry);
+	return MOEK_OK;
 }
 
 struct moek_file *moek_registry_file(struct moek_registry *registry, const char *name)

@@ -3,11 +3,11 @@
 
 #include "core/report.h"
 
+#include "core/choice.h"
 #include "core/device.h"
 #include "core/json.h"
 #include "core/problem.h"
 #include "core/registry.h"
-#include "core/select.h"
 #include "core/status.h"
 
 #include <stdarg.h>
@@ -252,7 +252,7 @@ static void set_order(struct moek_json *object, const struct moek_choice *choice
 {
 	struct moek_json *order;
 
-	if (choice->order_section[0] == '\0')
+	if (choice->order_section == NULL)
 		return;
 	order = moek_json_new_object();
 	set_text(order, "section", choice->order_section);
@@ -401,6 +401,41 @@ static struct moek_json *files_json(const struct moek_settings *settings)
 	return array;
 }
 
+/** The entry in force that has taken the place of @entry, or NULL: a whole section has.
+ */
+static const struct moek_entry *winner_over(const struct moek_settings *settings,
+                                            const struct moek_entry *entry)
+{
+	return moek_settings_get(settings, entry->section, entry->key);
+}
+
+static struct moek_json *entry_json(const struct moek_settings *settings,
+                                    const struct moek_entry *entry)
+{
+	struct moek_json *object = moek_json_new_object();
+	const struct moek_entry *winner = winner_over(settings, entry);
+
+	set_text(object, "section", entry->section);
+	set_text(object, "key", entry->key);
+	set_text(object, "value", entry->value);
+	set_text(object, "source", entry->origin);
+	set_bool(object, "in_force", entry->in_force);
+	if (!entry->in_force)
+		set_text(object, "overridden_by",
+		         winner != NULL ? winner->origin : "the whole section");
+	return object;
+}
+
+/** Is it the first entry of its section? */
+static int opens_section(const struct moek_settings *settings, size_t index)
+{
+	for (size_t i = 0; i < index; i++)
+		if (strcmp(settings->entries[i].section,
+		           settings->entries[index].section) == 0)
+			return 0;
+	return 1;
+}
+
 struct moek_json *moek_report_config(const struct moek_registry *registry)
 {
 	const struct moek_settings *settings = registry->settings;
@@ -408,18 +443,15 @@ struct moek_json *moek_report_config(const struct moek_registry *registry)
 			 *array = moek_json_new_array();
 
 	for (size_t i = 0; i < settings->count; i++) {
-		const struct moek_entry *entry = &settings->entries[i];
-		struct moek_json *line;
+		const char *section = settings->entries[i].section;
 
-		if (entry->key == NULL)
-			continue;
-		line = moek_json_new_object();
-		set_text(line, "section", entry->section);
-		set_text(line, "key", entry->key);
-		set_text(line, "value", entry->value);
-		set_text(line, "source", entry->origin);
-		set_bool(line, "in_force", entry->in_force);
-		moek_json_append(array, line);
+		for (size_t j = i; j < settings->count && opens_section(settings, i);
+		     j++)
+			if (settings->entries[j].key != NULL &&
+			    strcmp(settings->entries[j].section, section) == 0)
+				moek_json_append(
+					array,
+					entry_json(settings, &settings->entries[j]));
 	}
 	moek_json_set(object, "files", files_json(settings));
 	set_bool(object, "elevated", settings->elevated);
@@ -644,7 +676,7 @@ static char *registry_text(const struct moek_json *report)
 	return finish(&text);
 }
 
-/** As an INI that can be read again, but for those overridden: they are comments. */
+/** As an INI that reads back to the same; what was overridden is a comment. */
 static char *config_text(const struct moek_json *report)
 {
 	struct text text = { 0 };
@@ -662,12 +694,15 @@ static char *config_text(const struct moek_json *report)
 
 		if (strcmp(section, word(line, "section")) != 0) {
 			section = word(line, "section");
-			print(&text, "\n[%s]\n", section);
+			print(&text, "%s[%s]\n", text.used != 0 ? "\n" : "", section);
 		}
-		print(&text, "# %s%s\n%s%s = %s\n", word(line, "source"),
-		      is_true(line, "in_force") ? "" : ", overridden",
-		      is_true(line, "in_force") ? "" : "# ", word(line, "key"),
-		      word(line, "value"));
+		if (is_true(line, "in_force"))
+			print(&text, "# %s\n%s = %s\n", word(line, "source"),
+			      word(line, "key"), word(line, "value"));
+		else
+			print(&text, "# %s: %s = %s, overridden by %s\n",
+			      word(line, "source"), word(line, "key"),
+			      word(line, "value"), word(line, "overridden_by"));
 	}
 	return finish(&text);
 }

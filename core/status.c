@@ -160,7 +160,7 @@ static const struct rule {
 	{ MOEK_RULE_WORKSPACE, "workspace", VALUE_NUMBER, NULL },
 	{ MOEK_RULE_MEMORY, "memory", VALUE_NONE, "out of memory" },
 	{ MOEK_RULE_CREATE, "create", VALUE_NONE, "create() failed" },
-	{ MOEK_RULE_OUTRANKED, "outranked", VALUE_NONE, "another one stands before it" },
+	{ MOEK_RULE_OUTRANKED, "outranked", VALUE_NONE, "outranked" },
 };
 
 int32_t moek_fail(struct moek_error *error_out, int32_t status, uint32_t rule,

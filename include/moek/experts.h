@@ -231,7 +231,8 @@ struct moek_plugin {
 
 	/* Plugins with devices of their own; all NULL in a host plugin. */
 	/** Every card of its kind that the operating system shows, usable or not. Writes at
-	 *  most `capacity`, returns how many there are. */
+	 *  most `capacity`, returns how many there are. Each struct_size is set by the
+	 *  caller; that of the first is also the distance from one to the next in bytes. */
 	uint32_t (*list)(void *plugin, struct moek_device *devices_out, uint32_t capacity);
 	int32_t (*alloc)(void *plugin, const struct moek_device *device, uint64_t bytes,
 	                 void **address_out); /* aligned to 256 or better */
