@@ -266,14 +266,15 @@ static double clamp(double x, double limit)
 static const double sqrt_half = 0.70710678118654752440;
 static const double sqrt_2_over_pi = 0.79788456080286535588;
 
+/* erfc and the sigmoid: 1 + erf and 1 + tanh cancel for negative g. */
 static double gelu(double g)
 {
-	return 0.5 * g * (1.0 + erf(g * sqrt_half));
+	return 0.5 * g * erfc(-g * sqrt_half);
 }
 
 static double gelu_tanh(double g)
 {
-	return 0.5 * g * (1.0 + tanh(sqrt_2_over_pi * (g + 0.044715 * g * g * g)));
+	return g * sigmoid(2.0 * sqrt_2_over_pi * (g + 0.044715 * g * g * g));
 }
 
 /* The part of g alone, and its derivative; g is clamped already, where that comes
@@ -309,7 +310,7 @@ static double gate_slope(const struct moek_problem *p, double g)
 		return 0.5 * (1.0 + t) + 0.5 * g * (1.0 - t * t) * sqrt_2_over_pi *
 		                                 (1.0 + 3.0 * 0.044715 * g * g);
 	case MOEK_RELU2:
-		return 2.0 * g;
+		return g > 0 ? 2.0 * g : 0.0; /* smooth: no kink at 0 */
 	case MOEK_SWIGLU_OAI:
 		s = sigmoid((double)p->alpha * g);
 		return s * (1.0 + (double)p->alpha * g * (1.0 - s));
