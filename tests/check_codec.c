@@ -347,7 +347,6 @@ END_TEST
 
 START_TEST(packed_zero_points) /* V-CT-3 */
 {
-	static const uint32_t codes[10] = { 0, 0x000072f8 & 0xffff, 0 };
 	static const uint32_t zeros[2] = { 0x6a7f9850, 0x0000003d };
 	static const uint8_t zero_of[10] = { 0, 5, 8, 9, 15, 7, 10, 6, 13, 3 };
 	float scales[10], want[80];
@@ -355,7 +354,6 @@ START_TEST(packed_zero_points) /* V-CT-3 */
 		               .rows = 10,
 		               .columns = 8,
 		               .groups = 1,
-		               .codes = codes,
 		               .zeros = zeros,
 		               .scale_dtype = "F32" };
 	struct kit_file file = { 0 };
@@ -903,11 +901,12 @@ END_TEST
 START_TEST(an_expert_of_another_precision_is_named)
 {
 	struct kit_file file = { 0 };
+	char *at;
 
 	write_config("qwen3_moe", 6, 4, "");
 	add_family(&file, &families[2], 6, 4);
-	memcpy(strstr(file.header, "1.up_proj.weight\":{\"dtype\":\"BF16\"") + 27,
-	       "I16\" ", 5);
+	at = strstr(file.header, "1.up_proj.weight");
+	memcpy(strstr(at, "\"BF16\""), "\"I16\" ", 6);
 	save(&file);
 	EXPECT_ERROR(MOEK_BAD_FILE,
 	             "tensor " EXPERTS "1.up_proj.weight: found I16 [4, 6], "
@@ -1054,7 +1053,8 @@ START_TEST(a_scale_of_ff_makes_its_block_nan_and_warns_once)
 {
 	static uint8_t blocks[2 * 64 * 16], scales[2 * 64];
 	struct heard heard = { 0 };
-	struct moek_registry_options options = { MOEK_INIT(REGISTRY_OPTIONS) };
+	struct moek_registry_options options = { .struct_size = MOEK_INIT(
+							 REGISTRY_OPTIONS) };
 	struct moek_registry *registry = NULL;
 	struct moek_checkpoint *checkpoint = NULL;
 	struct moek_error error = { .text = "" };
@@ -1111,9 +1111,6 @@ START_TEST(blocks_of_the_wrong_size_are_named)
 	write_config("gpt_oss", 32, 40,
 	             "\"quantization_config\":{\"quant_method\":\"mxfp4\"}");
 	EXPECT_ERROR(MOEK_BAD_FILE, "intermediate 40 is no multiple of 32");
-	write_config("mixtral", 32, 32,
-	             "\"quantization_config\":{\"quant_method\":\"mxfp4\"}");
-	EXPECT_ERROR(MOEK_BAD_FILE, "no tensor");
 }
 END_TEST
 
