@@ -1,7 +1,217 @@
 /* SPDX-License-Identifier: MIT */
-#include <moek/moek.h>
+/* moek: ask what is installed and why, look into checkpoints, run expert layers. */
+#include "config.h"
 
-int main(void)
+#include "tools/tool.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char run_text[] =
+	"Reads config.json and the safetensors of the folder CHECKPOINT, asks the\n"
+	"backends, prepares each expert layer and runs it.\n"
+	"\n"
+	"With --against FILE, for each layer N: layers.N.hidden_in [tokens][hidden] "
+	"is\n"
+	"the input and layers.N.moe_out [tokens][hidden] what is expected. With\n"
+	"layers.N.router_logits, moek routes hidden_in by itself and the choice is\n"
+	"compared: the same experts for each token, weights within 1e-6. A difference\n"
+	"counts as a tie only if moving the logits by no more than their fp32\n"
+	"summation error, 2 * hidden * 2^-24 * sum|x * w|, makes it vanish. With\n"
+	"layers.N.topk_ids [tokens][top_k] and layers.N.topk_weights, the experts run\n"
+	"on those. A NaN expected is a NaN required.\n"
+	"\n"
+	"The allowance of an output y is derived, not chosen. S is its sum of\n"
+	"magnitudes, as emulation gives it; terms, accumulator and roundings are what\n"
+	"the backend declares; eps is 2^-24 for fp32, 2^-11 for fp16, 2^-8 for bf16:\n"
+	"\n"
+	"    (terms * eps(accumulator) + roundings * eps(input)) * S    the backend\n"
+	"    + terms * 2^-24 * S                    the expected file: fp32 sums as "
+	"well\n"
+	"    + eps(output) * |y|                                 rounding to the "
+	"output\n"
+	"    + eps(input) * S     only with --type, when it rounds hidden_in once "
+	"more\n"
+	"\n"
+	"Without --against, seeded random rows are routed by the model's router and\n"
+	"run; norms and times are printed.\n";
+
+static const char explain_text[] =
+	"Answers who would run the expert layers of the folder CHECKPOINT, or the\n"
+	"problem that --problem states, and why each other candidate would not. Reads\n"
+	"no weights. Layers that are alike are answered once.\n"
+	"\n"
+	"--problem takes key=value,key=value with the fields of moek/problem.h:\n"
+	"experts, top_k, hidden, intermediate, weight, group_size, scale, "
+	"zero_points,\n"
+	"activation, input_type and so on; \"down.\" before a key sets that "
+	"projection\n"
+	"alone. What is not given is: input_type=bf16, output_type=bf16,\n"
+	"activation=silu, gated=1, activations=a16.\n"
+	"\n"
+	"--facts FILE answers for another machine: the JSON of its devices, as\n"
+	"`moek list --json` prints them there.\n";
+
+static const struct command commands[] = {
+	{ "list", "", "plugins and devices, each with its state and cause",
+	  "Prints every plugin that is installed or named in moek.ini, and every "
+	  "device.\n",
+	  COMMAND_LIST, 0, command_list },
+	{ "explain", "CHECKPOINT | --problem KEY=VALUE,...",
+	  "who would run the expert layers, and why not the others", explain_text,
+	  COMMAND_EXPLAIN, 1, command_explain },
+	{ "inspect", "CHECKPOINT",
+	  "expert layers of a checkpoint: format, sizes, router",
+	  "Prints what a checkpoint holds, from its config.json and its headers "
+	  "alone.\n",
+	  COMMAND_INSPECT, 1, command_inspect },
+	{ "run", "CHECKPOINT",
+	  "run expert layers and compare with outputs known to be right", run_text,
+	  COMMAND_RUN, 1, command_run },
+	{ "print-config", "", "every setting in force and where it came from",
+	  "Prints each effective setting with its source, and those it overrode.\n",
+	  COMMAND_PRINT_CONFIG, 0, command_print_config },
+};
+
+static const size_t command_count = sizeof(commands) / sizeof(commands[0]);
+
+void tool_say(const char *format, ...)
 {
-	return 0;
+	va_list arguments;
+
+	va_start(arguments, format);
+	fputs("moek: ", stderr);
+	vfprintf(stderr, format, arguments);
+	fputc('\n', stderr);
+	va_end(arguments);
+}
+
+void tool_print(const char *text)
+{
+	size_t length = strlen(text);
+
+	fputs(text, stdout);
+	if (length == 0 || text[length - 1] != '\n')
+		putchar('\n');
+}
+
+int tool_status(int32_t status)
+{
+	switch (status) {
+	case MOEK_OK:
+		return TOOL_DONE;
+	case MOEK_BAD_ARGUMENT:
+		return TOOL_USAGE;
+	case MOEK_BAD_CONFIG:
+	case MOEK_BAD_FILE:
+		return TOOL_INPUT;
+	default:
+		return TOOL_REFUSED;
+	}
+}
+
+int tool_fail(const struct moek_error *error)
+{
+	tool_say("%s", error->text);
+	return tool_status(error->status);
+}
+
+int32_t tool_error(struct moek_error *error_out, int32_t status, const char *format,
+                   ...)
+{
+	va_list arguments;
+
+	memset(error_out, 0, sizeof(*error_out));
+	error_out->status = status;
+	va_start(arguments, format);
+	vsnprintf(error_out->text, sizeof(error_out->text), format, arguments);
+	va_end(arguments);
+	return status;
+}
+
+static void print_usage(FILE *to)
+{
+	fputs("usage: moek COMMAND [OPTION...]\n"
+	      "\n"
+	      "Run the expert layers of Mixture-of-Experts models on the best kernel "
+	      "that is\n"
+	      "installed, and tell why it was chosen.\n"
+	      "\n",
+	      to);
+	for (size_t i = 0; i < command_count; i++)
+		fprintf(to, "  %-14s%s\n", commands[i].name, commands[i].summary);
+	fputs("\n"
+	      "  moek COMMAND --help    a command's options\n"
+	      "  moek --version\n"
+	      "\n"
+	      "exit codes: 0 done; 1 refused, wrong numbers, or a failure while "
+	      "running;\n"
+	      "2 usage; 3 bad input file (checkpoint, moek.ini, facts)\n",
+	      to);
+}
+
+static int print_help(const struct command *command)
+{
+	printf("usage: moek %s%s%s [OPTION...]\n\n%s\n", command->name,
+	       command->arguments[0] != '\0' ? " " : "", command->arguments,
+	       command->text);
+	options_help(command);
+	return TOOL_DONE;
+}
+
+static const struct command *find_command(const char *name)
+{
+	for (size_t i = 0; i < command_count; i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+static int run_command(const struct command *command, int argc, char **argv)
+{
+	struct options options;
+	int help = 0;
+	int code = options_parse(command, argc, argv, &options, &help);
+
+	if (code == TOOL_DONE)
+		code = help ? print_help(command) : command->run(&options);
+	options_free(&options);
+	return code;
+}
+
+static int dispatch(int argc, char **argv)
+{
+	const struct command *command;
+
+	if (argc < 2) {
+		print_usage(stderr);
+		return TOOL_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+		print_usage(stdout);
+		return TOOL_DONE;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("moek %s\n", moek_version());
+		return TOOL_DONE;
+	}
+	command = find_command(argv[1]);
+	if (command == NULL) {
+		tool_say("%s: no such command; moek --help lists them", argv[1]);
+		return TOOL_USAGE;
+	}
+	return run_command(command, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	int code = dispatch(argc, argv);
+
+	/* a full disk behind stdout must not look like success */
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		tool_say("standard output: cannot write");
+		return code != TOOL_DONE ? code : TOOL_REFUSED;
+	}
+	return code;
 }

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT */
+/* The command line: one table, from which both parsing and --help come. */
+#include "config.h"
+
+#include "tools/tool.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALL                                                                            \
+	(COMMAND_LIST | COMMAND_EXPLAIN | COMMAND_INSPECT | COMMAND_RUN |              \
+	 COMMAND_PRINT_CONFIG)
+
+enum option_id {
+	OPTION_CONFIG,
+	OPTION_PLUGIN_DIR,
+	OPTION_BACKEND,
+	OPTION_THREADS,
+	OPTION_FACTS,
+	OPTION_PROBLEM,
+	OPTION_AGAINST,
+	OPTION_TOKENS,
+	OPTION_SEED,
+	OPTION_LAYER,
+	OPTION_LAYERS,
+	OPTION_TYPE,
+	OPTION_CHECKS,
+	OPTION_JSON,
+	OPTION_HELP,
+	OPTION_COUNT
+};
+
+static const struct line {
+	const char *name;
+	const char *value; /* what follows, or NULL */
+	uint32_t commands;
+	const char *help;
+} lines[OPTION_COUNT] = {
+	[OPTION_CONFIG] = { "config", "FILE", ALL,
+	                    "read FILE in place of moek.ini; \"\": none" },
+	[OPTION_PLUGIN_DIR] = { "plugin-dir", "DIR", ALL,
+	                        "search DIR before those of moek.ini; may be "
+	                        "repeated" },
+	[OPTION_BACKEND] = { "backend", "REQUEST", ALL,
+	                     "'auto', 'prefer a,b', 'require a' or 'exclude a'" },
+	[OPTION_THREADS] = { "threads", "N", ALL,
+	                     "threads; as many as allowed by default" },
+	[OPTION_FACTS] = { "facts", "FILE", COMMAND_LIST | COMMAND_EXPLAIN,
+	                   "devices of another machine, in JSON" },
+	[OPTION_PROBLEM] = { "problem", "KEY=VALUE,...", COMMAND_EXPLAIN,
+	                     "a problem in place of a checkpoint" },
+	[OPTION_AGAINST] = { "against", "FILE", COMMAND_RUN,
+	                     "compare with the outputs in this safetensors file" },
+	[OPTION_TOKENS] = { "tokens", "N", COMMAND_RUN | COMMAND_EXPLAIN,
+	                    "rows of a forward; run: 16, or all of --against; explain: "
+	                    "1024" },
+	[OPTION_SEED] = { "seed", "N", COMMAND_RUN, "of the random rows; 1" },
+	[OPTION_LAYER] = { "layer", "N",
+	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	                   "layers.N alone" },
+	[OPTION_LAYERS] = { "layers", "A-B",
+	                    COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	                    "layers.A to layers.B" },
+	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | COMMAND_EXPLAIN,
+	                  "bf16, fp16 or fp32 input and output" },
+	[OPTION_CHECKS] = { "checks", NULL, COMMAND_RUN,
+	                    "poison and guard every buffer, watch the inputs" },
+	[OPTION_JSON] = { "json", NULL, ALL, "print JSON" },
+	[OPTION_HELP] = { "help", NULL, ALL, "print this" },
+};
+
+void options_help(const struct command *command)
+{
+	char left[40];
+
+	puts("options:");
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		if ((lines[i].commands & command->bit) == 0)
+			continue;
+		snprintf(left, sizeof(left), "--%s%s%s", lines[i].name,
+		         lines[i].value != NULL ? " " : "",
+		         lines[i].value != NULL ? lines[i].value : "");
+		printf("  %-24s%s\n", left, lines[i].help);
+	}
+}
+
+/** A decimal number of digits only, at most @most, up to @end. */
+static int parse_digits(const char *text, const char *end, uint64_t most,
+                        uint64_t *number_out)
+{
+	uint64_t number = 0;
+
+	if (text == end)
+		return 0;
+	for (; text < end; text++) {
+		uint64_t digit = (uint64_t)(*text - '0');
+
+		if (*text < '0' || *text > '9' || number > (most - digit) / 10)
+			return 0;
+		number = number * 10 + digit;
+	}
+	*number_out = number;
+	return 1;
+}
+
+static int parse_number(const char *name, const char *text, uint64_t least,
+                        uint64_t most, uint64_t *number_out)
+{
+	uint64_t number;
+
+	if (!parse_digits(text, text + strlen(text), most, &number) || number < least) {
+		tool_say("--%s %s: not a number from %llu to %llu", name, text,
+		         (unsigned long long)least, (unsigned long long)most);
+		return TOOL_USAGE;
+	}
+	*number_out = number;
+	return TOOL_DONE;
+}
+
+static int parse_layers(const char *text, struct options *options)
+{
+	const char *dash = strchr(text, '-');
+	uint64_t first, last;
+
+	if (dash == NULL || !parse_digits(text, dash, UINT32_MAX, &first) ||
+	    !parse_digits(dash + 1, text + strlen(text), UINT32_MAX, &last) ||
+	    first > last) {
+		tool_say("--layers %s: not two numbers A-B, A at most B", text);
+		return TOOL_USAGE;
+	}
+	options->first_layer = first;
+	options->last_layer = last;
+	return TOOL_DONE;
+}
+
+static int parse_type(const char *text, uint32_t *type_out)
+{
+	static const uint32_t types[] = { MOEK_BF16, MOEK_F16, MOEK_F32 };
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		if (strcmp(text, moek_type_name(types[i])) == 0) {
+			*type_out = types[i];
+			return TOOL_DONE;
+		}
+	}
+	tool_say("--type %s: not bf16, fp16 or fp32", text);
+	return TOOL_USAGE;
+}
+
+static int take_layer(const char *text, struct options *options)
+{
+	int code = parse_number("layer", text, 0, UINT32_MAX, &options->first_layer);
+
+	options->last_layer = options->first_layer;
+	return code;
+}
+
+static int take_option(enum option_id option, const char *value,
+                       struct options *options)
+{
+	size_t dirs = 0;
+
+	switch (option) {
+	case OPTION_CONFIG:
+		options->config = value;
+		return TOOL_DONE;
+	case OPTION_PLUGIN_DIR:
+		while (options->plugin_dirs[dirs] != NULL)
+			dirs++;
+		options->plugin_dirs[dirs] = value;
+		return TOOL_DONE;
+	case OPTION_BACKEND:
+		options->backend = value;
+		return TOOL_DONE;
+	case OPTION_THREADS:
+		return parse_number("threads", value, 1, 4096, &options->threads);
+	case OPTION_FACTS:
+		options->facts = value;
+		return TOOL_DONE;
+	case OPTION_PROBLEM:
+		options->problem = value;
+		return TOOL_DONE;
+	case OPTION_AGAINST:
+		options->against = value;
+		return TOOL_DONE;
+	case OPTION_TOKENS:
+		return parse_number("tokens", value, 1, UINT32_MAX, &options->tokens);
+	case OPTION_SEED:
+		return parse_number("seed", value, 0, UINT64_MAX, &options->seed);
+	case OPTION_LAYER:
+		return take_layer(value, options);
+	case OPTION_LAYERS:
+		return parse_layers(value, options);
+	case OPTION_TYPE:
+		return parse_type(value, &options->type);
+	case OPTION_CHECKS:
+		options->checks = 1;
+		return TOOL_DONE;
+	case OPTION_JSON:
+		options->json = 1;
+		return TOOL_DONE;
+	case OPTION_HELP:
+	case OPTION_COUNT:
+		break;
+	}
+	return TOOL_USAGE;
+}
+
+/** getopt's view of the lines that @command takes. */
+static void fill_long_options(const struct command *command,
+                              struct option long_options[OPTION_COUNT + 1])
+{
+	size_t count = 0;
+
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		if ((lines[i].commands & command->bit) == 0)
+			continue;
+		long_options[count++] = (struct option){
+			.name = lines[i].name,
+			.has_arg = lines[i].value != NULL ? required_argument
+			                                  : no_argument,
+			.val = i,
+		};
+	}
+	long_options[count] = (struct option){ 0 };
+}
+
+static int check_operands(const struct command *command, int argc, char **argv,
+                          struct options *options)
+{
+	int left = argc - optind;
+
+	if (left > 0 && command->checkpoint && options->problem == NULL) {
+		options->checkpoint = argv[optind++];
+		left--;
+	}
+	if (left > 0) {
+		tool_say("%s: one argument too many: %s", command->name, argv[optind]);
+		return TOOL_USAGE;
+	}
+	if (command->checkpoint && options->checkpoint == NULL &&
+	    options->problem == NULL) {
+		tool_say("%s: needs a CHECKPOINT folder; moek %s --help", command->name,
+		         command->name);
+		return TOOL_USAGE;
+	}
+	return TOOL_DONE;
+}
+
+int options_parse(const struct command *command, int argc, char **argv,
+                  struct options *options_out, int *help_out)
+{
+	struct option long_options[OPTION_COUNT + 1];
+	int code = TOOL_DONE;
+	int found;
+
+	*options_out = (struct options){ .seed = 1, .last_layer = UINT64_MAX };
+	/* every argument could be a directory; one for the build tree; the NULL */
+	options_out->plugin_dirs = calloc((size_t)argc + 2, sizeof(char *));
+	if (options_out->plugin_dirs == NULL) {
+		tool_say("no memory for the options");
+		return TOOL_REFUSED;
+	}
+	fill_long_options(command, long_options);
+	opterr = 0; /* its messages would begin with the path of the program */
+	while (code == TOOL_DONE &&
+	       (found = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
+		if (found == OPTION_HELP || found == 'h') {
+			*help_out = 1;
+			return TOOL_DONE;
+		}
+		if (found == '?' || found == ':') {
+			tool_say("%s: %s %s; moek %s --help", command->name,
+			         argv[optind - 1],
+			         found == '?' ? "is no option of it" : "needs a value",
+			         command->name);
+			return TOOL_USAGE;
+		}
+		code = take_option((enum option_id)found, optarg, options_out);
+	}
+	return code == TOOL_DONE ? check_operands(command, argc, argv, options_out)
+	                         : code;
+}
+
+void options_free(struct options *options)
+{
+	free(options->plugin_dirs);
+	options->plugin_dirs = NULL;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening what a command works on; and finding the build tree of an uninstalled tool.
+ */
+#include "config.h"
+
+#include "tools/tool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/** Cut the last part off @path: 1, or 0 when there is none. */
+static int cut(char *path)
+{
+	char *slash = strrchr(path, '/');
+
+	if (slash == NULL || slash == path)
+		return 0;
+	*slash = '\0';
+	return 1;
+}
+
+static const char *last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash != NULL ? slash + 1 : path;
+}
+
+/* 1: @path_out is the build tree that this program was not installed from.
+ *
+ * The program is BUILD/tools/.libs/moek, or BUILD/tools/moek when all is static. Asking
+ * the kernel keeps any path of the build out of the binary. config.status tells a build
+ * tree from an installation that happens to have a folder "tools". */
+static int find_build_tree(char *path_out, size_t bytes)
+{
+	char file[4096];
+	char *path = path_out;
+	ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
+
+	if (length <= 0 || (size_t)length >= bytes - 1)
+		return 0;
+	path[length] = '\0';
+	if (!cut(path))
+		return 0;
+	if (strcmp(last_part(path), ".libs") == 0 && !cut(path))
+		return 0;
+	if (strcmp(last_part(path), "tools") != 0 || !cut(path))
+		return 0;
+	return snprintf(file, sizeof(file), "%s/config.status", path) <
+	               (int)sizeof(file) &&
+	       access(file, R_OK) == 0;
+}
+
+static void print_log(void *self, uint32_t level, const char *text)
+{
+	(void)self;
+	if (level <= 4)
+		tool_say("%s: %s", level <= 3 ? "error" : "warning", text);
+}
+
+/** The folder of @build as the last one to search, its moek.ini as the one to read. */
+static void use_build_tree(const struct options *options, const char *build,
+                           char plugins[4096], char config[4096],
+                           struct moek_registry_options *registry_options)
+{
+	size_t dirs = 0;
+
+	if (snprintf(plugins, 4096, "%s/plugins/.libs", build) >= 4096 ||
+	    snprintf(config, 4096, "%s/conf/moek.ini", build) >= 4096)
+		return;
+	while (options->plugin_dirs[dirs] != NULL)
+		dirs++;
+	options->plugin_dirs[dirs] = plugins;
+	if (options->config == NULL && getenv("MOEK_CONFIG") == NULL)
+		registry_options->config_file = config;
+}
+
+int32_t tool_registry(const struct options *options,
+                      struct moek_registry **registry_out, struct moek_error *error_out)
+{
+	struct moek_registry_options registry_options = {
+		.struct_size = MOEK_INIT(REGISTRY_OPTIONS),
+		.threads = (uint32_t)options->threads,
+		.config_file = options->config,
+		.plugin_dirs = options->plugin_dirs,
+		.facts_file = options->facts,
+		.log = print_log,
+		.checks = options->checks,
+	};
+	char build[4000], plugins[4096], config[4096];
+
+	if (find_build_tree(build, sizeof(build)))
+		use_build_tree(options, build, plugins, config, &registry_options);
+	return moek_registry_open(&registry_options, registry_out, error_out);
+}
+
+int tool_wants_layer(const struct options *options, uint32_t number)
+{
+	return number >= options->first_layer && number <= options->last_layer;
+}
+
+/** MOEK_BAD_ARGUMENT when --layer or --layers leaves none of the checkpoint's. */
+static int32_t check_layers(const struct options *options,
+                            const struct moek_checkpoint *checkpoint,
+                            struct moek_error *error_out)
+{
+	struct moek_layer_info info = { .struct_size = MOEK_INIT(LAYER_INFO) };
+	uint64_t count = moek_checkpoint_layers(checkpoint);
+
+	for (uint64_t i = 0; i < count; i++)
+		if (moek_checkpoint_layer(checkpoint, i, &info) == MOEK_OK &&
+		    tool_wants_layer(options, info.number))
+			return MOEK_OK;
+	if (count == 0)
+		return tool_error(error_out, MOEK_BAD_FILE, "%s: no expert layer found",
+		                  options->checkpoint);
+	return tool_error(error_out, MOEK_BAD_ARGUMENT,
+	                  "%s: no expert layer of the number asked for; the last is %u",
+	                  options->checkpoint, info.number);
+}
+
+int32_t tool_open(const struct options *options, struct session *session_out,
+                  struct moek_error *error_out)
+{
+	struct session session = { 0 };
+	int32_t status = tool_registry(options, &session.registry, error_out);
+
+	if (status != MOEK_OK)
+		return status;
+	status = moek_checkpoint_open(session.registry, options->checkpoint,
+	                              &session.checkpoint, error_out);
+	if (status == MOEK_OK)
+		status = check_layers(options, session.checkpoint, error_out);
+	if (status != MOEK_OK) {
+		tool_close(&session);
+		return status;
+	}
+	*session_out = session;
+	return MOEK_OK;
+}
+
+void tool_close(struct session *session)
+{
+	moek_checkpoint_close(session->checkpoint);
+	moek_registry_close(session->registry);
+	session->checkpoint = NULL;
+	session->registry = NULL;
+}
+
+static int same_but_number(const struct moek_layer_info *a,
+                           const struct moek_layer_info *b)
+{
+	return a->weight_bytes == b->weight_bytes &&
+	       strcmp(a->family, b->family) == 0 && strcmp(a->format, b->format) == 0;
+}
+
+/** Layer @index: 1, or 0 when it is not there or not wanted. */
+static int get_layer(const struct options *options,
+                     const struct moek_checkpoint *checkpoint, uint64_t index,
+                     struct moek_layer_info *info_out, struct moek_problem *problem_out)
+{
+	info_out->struct_size = MOEK_INIT(LAYER_INFO);
+	problem_out->struct_size = MOEK_INIT(PROBLEM);
+	return index < moek_checkpoint_layers(checkpoint) &&
+	       moek_checkpoint_layer(checkpoint, index, info_out) == MOEK_OK &&
+	       moek_checkpoint_problem(checkpoint, index, problem_out) == MOEK_OK &&
+	       tool_wants_layer(options, info_out->number);
+}
+
+int tool_alike(const struct options *options, const struct moek_checkpoint *checkpoint,
+               uint64_t from, struct alike *alike_out)
+{
+	struct moek_layer_info info = { 0 };
+	struct moek_problem problem = { 0 };
+	uint64_t count = moek_checkpoint_layers(checkpoint);
+
+	memset(alike_out, 0, sizeof(*alike_out));
+	while (from < count && !get_layer(options, checkpoint, from, &alike_out->info,
+	                                  &alike_out->problem))
+		from++;
+	if (from >= count)
+		return 0;
+	alike_out->first = from;
+	alike_out->count = 1;
+	while (get_layer(options, checkpoint, from + alike_out->count, &info,
+	                 &problem) &&
+	       same_but_number(&info, &alike_out->info) &&
+	       memcmp(&problem, &alike_out->problem, sizeof(problem)) == 0)
+		alike_out->count++;
+	if (alike_out->count == 1)
+		snprintf(alike_out->label, sizeof(alike_out->label), "%s",
+		         alike_out->info.name);
+	else
+		snprintf(alike_out->label, sizeof(alike_out->label), "%s-%llu",
+		         alike_out->info.name,
+		         (unsigned long long)(alike_out->info.number +
+		                              alike_out->count - 1));
+	return 1;
+}

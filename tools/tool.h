@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* What the commands of tools/moek share. */
+#ifndef MOEK_TOOLS_TOOL_H
+#define MOEK_TOOLS_TOOL_H
+
+#include <moek/moek.h>
+
+/** Exit codes, as the manual gives them. */
+enum {
+	TOOL_DONE = 0,
+	TOOL_REFUSED = 1, /* refused, wrong numbers, or a failure while running */
+	TOOL_USAGE = 2,
+	TOOL_INPUT = 3 /* a checkpoint, moek.ini or facts file that is bad */
+};
+
+/** What the command line said; NULL, 0 and UNSET where it said nothing. */
+struct options {
+	const char *checkpoint;
+	const char *config;
+	const char **
+		plugin_dirs; /* NULL-ended; the last entry is free for the build tree */
+	const char *backend;
+	const char *facts;
+	const char *problem;
+	const char *against;
+	uint64_t threads, tokens, seed;
+	uint64_t first_layer,
+		last_layer; /* numbers N of layers.N; 0 and UINT64_MAX: all */
+	uint32_t type;      /* enum moek_type of input and output, or 0 */
+	uint32_t checks, json;
+};
+
+/** One command: bits of `options` say which lines of the table in options.c it takes.
+ */
+struct command {
+	const char *name;
+	const char *arguments;
+	const char *summary; /* one line */
+	const char *text;    /* more, for --help */
+	uint32_t bit;
+	uint32_t checkpoint; /* 1: takes CHECKPOINT */
+	int (*run)(const struct options *options);
+};
+
+enum {
+	COMMAND_LIST = 1,
+	COMMAND_EXPLAIN = 2,
+	COMMAND_INSPECT = 4,
+	COMMAND_RUN = 8,
+	COMMAND_PRINT_CONFIG = 16
+};
+
+/* list.c, explain.c, inspect.c, run.c: each returns an exit code. */
+int command_list(const struct options *options);
+int command_print_config(const struct options *options);
+int command_explain(const struct options *options);
+int command_inspect(const struct options *options);
+int command_run(const struct options *options);
+
+/** Parse what follows the command's name. TOOL_DONE with *help_out 1 when help was
+ * asked for; TOOL_USAGE once the mistake is told. options_free() in any case. */
+int options_parse(const struct command *command, int argc, char **argv,
+                  struct options *options_out, int *help_out);
+void options_free(struct options *options);
+/** The options that @command takes, a line each. */
+void options_help(const struct command *command);
+
+/** Say on stderr what went wrong and give its exit code. */
+int tool_fail(const struct moek_error *error);
+int tool_status(int32_t status);
+/** One line on stderr, "moek: " before it. */
+void tool_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/** Print @text, ended by one newline. */
+void tool_print(const char *text);
+
+/** A registry as the options say. In a build tree, its plugins and its moek.ini. */
+int32_t tool_registry(const struct options *options,
+                      struct moek_registry **registry_out,
+                      struct moek_error *error_out);
+
+/** A registry and the checkpoint of the options; closed by tool_close(). */
+struct session {
+	struct moek_registry *registry;
+	struct moek_checkpoint *checkpoint;
+};
+int32_t tool_open(const struct options *options, struct session *session_out,
+                  struct moek_error *error_out);
+void tool_close(struct session *session);
+
+/** Is layer number @number within --layer or --layers? */
+int tool_wants_layer(const struct options *options, uint32_t number);
+
+/** A run of layers that differ in nothing but their number. */
+struct alike {
+	uint64_t first, count; /* indices in the checkpoint */
+	struct moek_layer_info info;
+	struct moek_problem problem;
+	char label[96]; /* "layers.0", or "layers.0-3" */
+};
+/** The next run, among those that --layer and --layers leave, from index @from on. 0:
+ * no more. */
+int tool_alike(const struct options *options, const struct moek_checkpoint *checkpoint,
+               uint64_t from, struct alike *alike_out);
+
+/** Fill *error_out and return @status, for `return`. */
+int32_t tool_error(struct moek_error *error_out, int32_t status, const char *format,
+                   ...) __attribute__((format(printf, 3, 4)));
+
+#endif
