@@ -1,0 +1,237 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# tools/moek as a user meets it: commands, exit codes, what is printed.
+: "${MOEK_TEST_SOURCE:?run by make check}" "${MOEK_TEST_BUILD:?}"
+. "$MOEK_TEST_SOURCE/tap.sh"
+
+moek=$MOEK_TEST_BUILD/tools/moek
+json() { "$MOEK_TEST_BUILD/tests/jsonpath" "$@" <"$work/out" 2>&1; }
+models=$MOEK_TEST_SOURCE/fixtures/checkpoints
+qwen=$models/tiny-qwen3moe-ct-sym-g32
+bf16=$models/tiny-qwen3moe-bf16
+oracle=$qwen/expected/oracle.safetensors
+problem=weight=int4,group_size=32,scale=bf16,experts=8,top_k=2,hidden=256,intermediate=128
+
+# ---- usage ----
+
+exits 2 'no command is a usage error' "$moek"
+shows "$err" '^usage: moek COMMAND' 'and shows the usage on stderr'
+exits 2 'an unknown command is a usage error' "$moek" frobnicate
+shows "$err" 'frobnicate: no such command' 'which names it'
+exits 0 '--help succeeds' "$moek" --help
+shows "$out" '^exit codes: 0 done; 1 refused' 'and shows the exit codes'
+exits 0 '--version succeeds' "$moek" --version
+shows "$out" '^moek [0-9]+\.[0-9]+\.[0-9]+$' 'and is one line'
+for command in list explain inspect run print-config; do
+	exits 0 "$command --help succeeds" "$moek" $command --help
+	printf '%s\n' "$out" | grep -o '^  --[a-z-]*' | tr -d ' ' >"$work/$command.options"
+	for option in config plugin-dir backend threads json help; do
+		check "$command takes --$option" grep -qx -- "--$option" "$work/$command.options"
+	done
+done
+exits 2 'an unknown option is a usage error' "$moek" list --frobnicate
+shows "$err" 'list: --frobnicate is no option of it' 'which names it'
+exits 2 'an option of another command is a usage error' "$moek" list --against x
+exits 2 'an option without its value is a usage error' "$moek" list --config
+shows "$err" 'list: --config needs a value' 'which names it'
+exits 2 'run without a checkpoint is a usage error' "$moek" run
+exits 2 'two checkpoints are a usage error' "$moek" run "$qwen" "$qwen"
+for value in 0 -1 1x '' 99999999999999999999; do
+	exits 2 "--tokens '$value' is a usage error" "$moek" run "$qwen" --tokens "$value"
+done
+for value in 1 2-1 a-b 1- -1; do
+	exits 2 "--layers '$value' is a usage error" "$moek" run "$qwen" --layers "$value"
+done
+exits 2 'a layer that is not there is a usage error' "$moek" run "$qwen" --layers 4-9
+shows "$err" 'the last is 3' 'which names the last one'
+exits 2 'a type that is none is a usage error' "$moek" run "$qwen" --type int4
+exits 2 'a request that is none is a usage error' "$moek" run "$qwen" --backend 'demand x'
+if [ -w /dev/full ]; then
+	check 'a full disk is an error' sh -c '! "$1" list >/dev/full 2>&1' - "$moek"
+fi
+
+# ---- list and print-config ----
+
+exits 0 'list succeeds in a build tree, with no options' "$moek" list
+shows "$out" 'emulation' 'and shows emulation'
+exits 0 'list --json succeeds' "$moek" list --json
+check 'and is strict JSON' json
+exits 0 'print-config succeeds' "$moek" print-config
+shows "$out" 'conf/moek\.ini:[0-9]+' 'and shows where a setting comes from'
+exits 0 'print-config --json succeeds' "$moek" print-config --json
+check 'and is strict JSON' json
+
+# ---- bad input files ----
+
+printf '[registry]\nschema = 1\non_degarded = warn\n' >"$work/bad.ini"
+exits 3 'a bad INI exits 3' "$moek" list --config "$work/bad.ini"
+shows "$err" 'bad\.ini.*3.*on_degraded' 'and names file, line and the nearest key'
+exits 3 'a checkpoint that is not there exits 3' "$moek" run "$work/nowhere"
+shows "$err" 'nowhere' 'and names it'
+cp -r "$bf16" "$work/short"
+chmod -R u+w "$work/short"
+dd if="$bf16/model.safetensors" of="$work/short/model.safetensors" bs=1000000 count=1 2>/dev/null
+exits 3 'a truncated checkpoint exits 3' "$moek" inspect "$work/short"
+shows "$err" 'model\.safetensors' 'and names the file'
+exits 3 'a facts file that is not JSON exits 3' "$moek" list --facts "$work/bad.ini"
+exits 3 'expected outputs of other sizes exit 3' "$moek" run "$qwen" \
+	--against "$models/tiny-gptoss-mxfp4/expected/oracle.safetensors"
+shows "$err" 'layers\.0\.[a-z_]* is \[48\]\[[0-9]*\], expected \[48\]\[[0-9]*\]' \
+	'and name tensor, found and expected'
+exits 3 'a file without outputs exits 3' "$moek" run "$qwen" --against "$bf16/model.safetensors"
+shows "$err" 'layers\.0\.hidden_in' 'and names what it lacks'
+
+# ---- inspect ----
+
+exits 0 'inspect succeeds' "$moek" inspect "$qwen"
+shows "$out" '^layers\.0-3  qwen3_moe, ' 'layers that are alike are shown once'
+shows "$out" 'experts 16, top_k 4, hidden 256, intermediate 128' 'with their sizes'
+shows "$out" 'gate_up +int4, groups of 32, scales bf16' 'and their scheme'
+shows "$out" 'top 4 of 16, softmax' 'and their router'
+exits 0 'inspect --json succeeds' "$moek" inspect "$qwen" --json
+check 'and lists each layer' [ "$(json layers.# layers.3.name layers.3.gate_up.group_size)" = \
+	"4
+layers.3
+32" ]
+
+# ---- explain ----
+
+exits 0 'explain answers for a checkpoint' "$moek" explain "$qwen"
+shows "$out" 'emulation\.any' 'and names the backends'
+exits 0 'explain --layer answers for one layer' "$moek" explain "$qwen" --layer 2
+shows "$out" 'layers\.2' 'and names it'
+exits 0 'explain answers for a problem' "$moek" explain --problem "$problem"
+exits 0 'explain --json succeeds' "$moek" explain --problem "$problem" --json
+check 'and is strict JSON, one report' [ "$(json '#')" = 1 ]
+exits 2 'a problem with an unknown key is a usage error' "$moek" explain \
+	--problem "$problem,hiden=3"
+shows "$err" 'hiden' 'which names it'
+exits 1 'a problem that all refuse exits 1' "$moek" explain --problem "$problem,lora=1"
+shows "$out" 'lora' 'and its report says why'
+
+# ---- run ----
+
+for model in tiny-qwen3moe-ct-sym-g32 tiny-qwen3moe-bf16 tiny-gptoss-mxfp4; do
+	exits 0 "run agrees with the outputs of $model" "$moek" run "$models/$model" \
+		--against "$models/$model/expected/oracle.safetensors" --checks
+	shows "$out" '^4 layers agree with ' 'and says so'
+	check 'each layer with equal routing' [ "$(printf '%s\n' "$out" |
+		grep -Ec '^layers\.[0-3] .* equal, [0-9]e[-+][0-9]+ off ')" = 4 ]
+	check 'and nothing but warnings on stderr' sh -c \
+		'! printf "%s" "$1" | grep -v "^moek: warning: "' - "$err"
+done
+exits 0 'run --json succeeds' "$moek" run "$qwen" --against "$oracle" --json --layers 1-2
+check 'and has each layer' [ "$(json layers.# layers.1.layer layers.1.tokens agrees \
+	layers.0.routing.wrong layers.0.wrong_outputs)" = "2
+layers.2
+48
+true
+0
+0" ]
+exits 0 '--tokens takes the first rows of the file' "$moek" run "$qwen" --against "$oracle" \
+	--layers 0-0 --tokens 3
+shows "$out" '^layers\.0 .* 3 ' 'and counts them'
+exits 0 'run without a file succeeds' "$moek" run "$qwen" --tokens 5 --seed 7 \
+	--backend 'require emulation'
+shows "$out" '^4 layers ran on 5 random rows, seed 7$' 'and says on what'
+norms() { printf '%s\n' "$out" | awk '/^layers\./ { print $4 }'; }
+first=$(norms)
+exits 0 'the same seed again' "$moek" run "$qwen" --tokens 5 --seed 7 --threads 1 \
+	--backend 'require emulation'
+check 'gives the same norms with any number of threads' [ "$first" = "$(norms)" ]
+exits 0 'another seed' "$moek" run "$qwen" --tokens 5 --seed 8
+check 'gives other norms' [ "$first" != "$(norms)" ]
+
+# ---- wrong numbers ----
+
+# other SED-SCRIPT: expected outputs of layers.0 with names exchanged in the header
+other() { LC_ALL=C sed "$1" "$oracle" >"$work/other.safetensors"; }
+# offset NAME: where the bytes of a tensor of F32 or I32 begin
+offset() {
+	header=$(od -An -tu8 -N8 "$oracle" | tr -d ' ')
+	at=$(dd if="$oracle" bs=1 skip=8 count="$header" 2>/dev/null |
+		grep -o "\"$1\":{[^}]*}" | sed 's/.*data_offsets":\[\([0-9]*\),.*/\1/')
+	echo $((8 + header + at))
+}
+# patch NAME ELEMENT OCTAL: four bytes of one element
+patch() {
+	cp "$oracle" "$work/other.safetensors"
+	chmod u+w "$work/other.safetensors"
+	printf "$3" | dd of="$work/other.safetensors" bs=1 conv=notrunc \
+		seek=$(($(offset "$1") + 4 * $2)) 2>/dev/null
+}
+run_other() { "$moek" run "$qwen" --against "$work/other.safetensors" --layers 0-1 "$@"; }
+
+other 's/"layers.0.moe_out"/"layers.X.moe_out"/;s/"layers.1.moe_out"/"layers.0.moe_out"/
+s/"layers.X.moe_out"/"layers.1.moe_out"/'
+exits 1 "another layer's outputs exit 1" run_other
+shows "$out" 'layers\.0: [0-9]+ of 12288 outputs are wrong; the worst is moe_out\[[0-9]+\]\[[0-9]+\]: .*, expected .*, error .*, allowance ' \
+	'and name the worst element'
+shows "$out" '^2 of 2 layers wrong$' 'and count the layers'
+exits 1 'the same in JSON' run_other --json
+check 'says that it does not agree' [ "$(json agrees layers.0.agrees)" = "false
+false" ]
+patch layers.0.moe_out 261 '\000\000\300\177'
+exits 1 'a NaN expected and not there exits 1' run_other
+shows "$out" 'layers\.0: 1 of 12288 outputs are wrong; the worst is moe_out\[1\]\[5\]: .*, expected nan' \
+	'and is named'
+patch layers.1.topk_weights 0 '\000\000\000\077'
+exits 1 'another router weight exits 1' run_other
+shows "$out" 'layers\.1: routing differs for 1 of 48 tokens, first for token 0' 'and is named'
+ids=$(dd if="$oracle" bs=1 skip="$(offset layers.0.topk_ids)" count=16 2>/dev/null |
+	od -An -td4 | tr -s ' ')
+for id in 0 1 2 3 4; do
+	case "$ids " in *" $id "*) ;; *) break ;; esac
+done
+patch layers.0.topk_ids 1 "\\00$id\\000\\000\\000"
+exits 1 'another expert exits 1' run_other
+shows "$out" 'layers\.0: routing differs for 1 of 48 tokens, first for token 0' 'and is named'
+shows "$out" 'layers\.0: [0-9]+ of 12288 outputs are wrong' 'and gives other outputs'
+
+# ---- refused ----
+
+exits 1 'a required backend that is not there exits 1' "$moek" run "$qwen" \
+	--backend 'require nosuch'
+shows "$err" 'nosuch' 'and is named'
+printf '[registry]\nschema = 1\nunlisted = ignore\n[priority]\nemulation = off\n' >"$work/nobody.ini"
+exits 1 'a checkpoint that nobody may run exits 1' "$moek" run "$qwen" --config "$work/nobody.ini"
+shows "$err" 'emulation.*disabled.*nobody\.ini:5' 'with a line for each candidate'
+check 'and nothing on stdout' [ -z "$out" ]
+exits 1 'the same in JSON' "$moek" run "$qwen" --config "$work/nobody.ini" --json
+check 'has the report' [ "$(json choices.#)" = 1 ]
+sanitized=$(sed -n 's/^CFLAGS = //p' "$MOEK_TEST_BUILD/Makefile" | grep -c sanitize)
+if [ "$sanitized" -gt 0 ] || [ -z "$(date +%N | tr -d 'N')" ]; then
+	skipped 'a refusal takes under 0.3 s' 'sanitizers are slow'
+else
+	best=999999
+	for _ in 1 2 3; do
+		start=$(date +%s%N)
+		"$moek" run "$bf16" --config "$work/nobody.ini" >/dev/null 2>&1
+		took=$((($(date +%s%N) - start) / 1000000))
+		[ $took -lt $best ] && best=$took
+	done
+	echo "# a refusal took $best ms"
+	check 'a refusal takes under 0.3 s' [ $best -lt 300 ]
+fi
+
+# ---- manual and completion know every option ----
+
+cat "$work"/*.options | sort -u | while read -r option; do
+	manual=$(printf '%s' "$option" | sed 's/-/\\\\-/g')
+	grep -q -- "$manual" "$MOEK_TEST_SOURCE/../tools/moek.1" || echo "the manual lacks $option"
+	for command in list explain inspect run print-config; do
+		grep -qx -- "$option" "$work/$command.options" || continue
+		bash -c '. "$1"; COMP_WORDS=(moek "$2" "$3"); COMP_CWORD=2; compopt() { :; }
+			_moek; printf "%s\n" "${COMPREPLY[@]}"' - \
+			"$MOEK_TEST_SOURCE/../tools/moek.bash-completion" "$command" "$option" |
+			grep -qx -- "$option" || echo "completion of $command lacks $option"
+	done
+done >"$work/lacking"
+if command -v bash >/dev/null; then
+	check 'manual and completion know every option' [ ! -s "$work/lacking" ]
+	sed 's/^/# /' "$work/lacking"
+else
+	skipped 'manual and completion know every option' 'no bash'
+fi
+
+done_testing
