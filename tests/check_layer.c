@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <moek/formats.h>
 
@@ -1198,6 +1199,483 @@ START_TEST(more_tokens_than_32_bits_are_planned)
 }
 END_TEST
 
+/* ---- backends that misbehave ---- */
+
+static const struct {
+	const char *request, *says;
+	int32_t status;
+	int unseen; /* without checks it passes for good */
+} misbehaviours[] = {
+	{ "require writes_past_workspace.after",
+	  "writes_past_workspace.after: forward wrote outside its workspace buffer "
+	  "\"rows\" of "
+	  "5120 bytes: 0 bytes after its end",
+	  MOEK_PLUGIN, 1 },
+	{ "require writes_past_workspace.before",
+	  "writes_past_workspace.before: forward wrote outside its workspace buffer "
+	  "\"rows\" of "
+	  "5120 bytes: 4 bytes before its start",
+	  MOEK_PLUGIN, 1 },
+	{ "require forward_fails.device",
+	  "forward_fails.device: forward failed: device", MOEK_DEVICE, 0 },
+	{ "require forward_fails.odd",
+	  "forward_fails.odd: forward failed: ?, it may fail for memory or device only",
+	  MOEK_PLUGIN, 0 },
+	{ "require claims_reduced_falsely",
+	  "claims_reduced_falsely.any: forward did not write output row 0, column 0, "
+	  "or made it "
+	  "from workspace that nobody wrote",
+	  MOEK_PLUGIN, 1 },
+	{ "require reads_unzeroed",
+	  "reads_unzeroed.any: forward did not write output row 0, column 0, or made "
+	  "it from "
+	  "workspace that nobody wrote",
+	  MOEK_PLUGIN, 1 },
+	{ "require ignores_ids",
+	  "ignores_ids.any: output row 1, column 0 is not 0, its token has no routed "
+	  "expert",
+	  MOEK_PLUGIN, 1 },
+	{ "require writes_input.input",
+	  "writes_input.input: forward changed its input, topk_ids, topk_weights or "
+	  "the space "
+	  "between output rows",
+	  MOEK_PLUGIN, 1 },
+	{ "require writes_input.weights",
+	  "writes_input.weights: forward changed its input", MOEK_PLUGIN, 1 },
+	{ "require writes_input.gap", "writes_input.gap: forward changed its input",
+	  MOEK_PLUGIN, 1 },
+	{ "require leaves_slots.forgets",
+	  "leaves_slots.forgets: forward did not write slot row 9, column 0",
+	  MOEK_PLUGIN, 1 },
+};
+
+START_TEST(what_a_backend_does_wrong_is_caught_by_name)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = misbehaviours[_i].request,
+		           .text = "row_stride=1",
+		           .threads = 1,
+		           .checks = 1 };
+	struct rig unchecked = rig;
+	float output[TOKENS * 48];
+	struct tokens t;
+
+	set_up(&rig);
+	fill_tokens(&t, &rig);
+	t.ids[2] = -1;
+	t.ids[3] = 99;
+	memset(output, 0, sizeof(output));
+	for (int i = 0; i < TOKENS; i++)
+		output[i * 48 + HIDDEN] = 5;
+	t.forward.output.data = output;
+	t.forward.output.row_stride = 48;
+	ck_assert_int_eq(moek_layer_forward(rig.layer, &t.forward, &error),
+	                 misbehaviours[_i].status);
+	ck_assert_msg(strncmp(error.text, misbehaviours[_i].says,
+	                      strlen(misbehaviours[_i].says)) == 0,
+	              "\"%s\"", error.text);
+	/* the layer and the workspace are free again */
+	ck_assert_int_eq(moek_layer_forward(rig.layer, &t.forward, NULL),
+	                 misbehaviours[_i].status);
+	tear_down(&rig);
+
+	unchecked.checks = 0;
+	set_up(&unchecked);
+	t.forward.workspace = unchecked.workspace;
+	ck_assert_int_eq(moek_layer_forward(unchecked.layer, &t.forward, NULL),
+	                 misbehaviours[_i].unseen ? MOEK_OK : misbehaviours[_i].status);
+	tear_down(&unchecked);
+}
+END_TEST
+
+START_TEST(slots_are_summed_by_the_core)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = "require leaves_slots.good",
+		           .text = _i >= 2 ? "output_type=bf16" : NULL,
+		           .threads = 2,
+		           .checks = _i % 2 };
+	struct tokens t;
+	uint16_t half[TOKENS * HIDDEN];
+
+	set_up(&rig);
+	fill_tokens(&t, &rig);
+	t.ids[2] = -1;
+	t.ids[3] = 99;
+	t.ids[4] = -1;
+	if (_i >= 2) {
+		t.forward.output.data = half;
+		t.forward.output.type = MOEK_BF16;
+	}
+	run(&rig, &t);
+	for (int i = 0; i < TOKENS * HIDDEN; i++) {
+		float sum = 0;
+
+		for (int j = i / HIDDEN * TOP_K; j < (i / HIDDEN + 1) * TOP_K; j++)
+			if (t.ids[j] >= 0 && t.ids[j] < 6) {
+				float slot = t.input[i] * (float)(1 + t.ids[j]);
+				float product = t.weights[j] * slot;
+
+				sum += product;
+			}
+		if (_i >= 2)
+			ck_assert_uint_eq(half[i], moek_bf16_from_f32(sum));
+		else
+			ck_assert(t.output[i] == sum);
+	}
+	tear_down(&rig);
+}
+END_TEST
+
+START_TEST(a_weight_on_the_input_is_not_on_the_slots)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = "require leaves_slots.good",
+		           .text = "top_k=1,weight_on_input=1",
+		           .threads = 1,
+		           .checks = 1 };
+	struct tokens t;
+
+	set_up(&rig);
+	fill_tokens(&t, &rig);
+	run(&rig, &t);
+	for (int i = 0; i < TOKENS * HIDDEN; i++) {
+		float scaled = t.input[i] * t.weights[i / HIDDEN];
+
+		ck_assert(t.output[i] == scaled * (float)(1 + t.ids[i / HIDDEN]));
+	}
+	tear_down(&rig);
+}
+END_TEST
+
+START_TEST(who_sums_may_depend_on_the_tokens)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = "require leaves_slots.by_tokens",
+		           .threads = 1,
+		           .checks = 1 };
+	struct tokens t;
+
+	set_up(&rig);
+	fill_tokens(&t, &rig);
+	run(&rig, &t);
+	ck_assert(t.output[0] != 0);
+	t.forward.input.rows = t.forward.output.rows = 1;
+	run(&rig, &t);
+	ck_assert(t.output[0] == 0); /* its zeros, not a sum */
+	tear_down(&rig);
+}
+END_TEST
+
+static const struct {
+	const char *request, *says;
+	int32_t status;
+} bad_plans[] = {
+	{ "require plans_badly.align",
+	  "plans_badly.align: workspace buffer \"rows\": align must be a power of two "
+	  "up to "
+	  "2097152, found 3",
+	  MOEK_PLUGIN },
+	{ "require plans_badly.many",
+	  "plans_badly.many: has 33 workspace buffers, at most 32 can be had",
+	  MOEK_PLUGIN },
+	{ "require plans_badly.large",
+	  "plans_badly.large: its workspace does not fit 64 bits", MOEK_NO_MEMORY },
+	{ "require plans_badly.neither",
+	  "plans_badly.neither: finalize answers 7 for 4 tokens, must be 1 or 2",
+	  MOEK_PLUGIN },
+	{ "require plans_badly.nothing",
+	  "plans_badly.nothing: its prepared weights do not fit 64 bits",
+	  MOEK_NO_MEMORY },
+	{ "require plans_badly.oddly",
+	  "plans_badly.oddly: prepared weights aligned to 48, must be a power of two",
+	  MOEK_PLUGIN },
+	{ "require plans_badly.vast",
+	  "plans_badly.vast: out of memory for 1152921504606846976 bytes of prepared "
+	  "weights",
+	  MOEK_NO_MEMORY },
+	{ "require loads_badly.refuses",
+	  "loads_badly.refuses: create failed: refused, it may fail for memory or "
+	  "device only",
+	  MOEK_PLUGIN },
+	{ "require loads_badly.memory",
+	  "loads_badly.memory: load_expert failed: no_memory", MOEK_NO_MEMORY },
+	{ "require loads_badly.odd",
+	  "loads_badly.odd: load_expert failed: bad_file, it may fail for memory or "
+	  "device only",
+	  MOEK_PLUGIN },
+	{ "require loads_badly.finish", "loads_badly.finish: finish failed: device",
+	  MOEK_DEVICE },
+	{ "require fake_card.no_reduce",
+	  "fake_card.no_reduce: leaves slots on a device and has no reduce",
+	  MOEK_PLUGIN },
+};
+
+START_TEST(a_backend_that_cannot_be_made_is_named)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = bad_plans[_i].request,
+		           .threads = 2 };
+
+	choose(&rig);
+	ck_assert_int_eq(create(&rig), bad_plans[_i].status);
+	ck_assert_str_eq(error.text, bad_plans[_i].says);
+	ck_assert_ptr_null(rig.layer);
+	tear_down(&rig);
+}
+END_TEST
+
+START_TEST(the_next_one_runs_where_memory_or_device_failed)
+{
+	static const char *const first[] = { "loads_badly.memory", "loads_badly.finish",
+		                             "plans_badly.vast", "plans_badly.large" };
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES", .threads = 1, .checks = 1 };
+	char request[80];
+	struct tokens t;
+	char *report;
+
+	snprintf(request, sizeof(request), "prefer %s,leaves_slots.good", first[_i]);
+	rig.request = request;
+	choose(&rig);
+	ck_assert_str_eq(moek_choice_winner(rig.choice), first[_i]);
+	ck_assert_msg(create(&rig) == MOEK_OK, "%s", error.text);
+	ck_assert_str_eq(moek_choice_winner(moek_layer_choice(rig.layer)),
+	                 "leaves_slots.good");
+	/* the choice that was given is what it was */
+	ck_assert_str_eq(moek_choice_winner(rig.choice), first[_i]);
+	report = moek_choice_report(moek_layer_choice(rig.layer), MOEK_TEXT);
+	ck_assert_ptr_nonnull(strstr(report, "failed"));
+	moek_free(report);
+	moek_choice_destroy(rig.choice);
+	rig.choice = NULL;
+	ck_assert_int_eq(
+		moek_workspace_create(&rig.layer, 1, NULL, 0, &rig.workspace, NULL),
+		MOEK_OK);
+	fill_tokens(&t, &rig);
+	run(&rig, &t);
+	ck_assert(t.output[0] != 77);
+	tear_down(&rig);
+}
+END_TEST
+
+START_TEST(a_plugin_at_fault_is_not_passed_over)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = "prefer loads_badly.odd,leaves_slots.good",
+		           .threads = 1 };
+
+	choose(&rig);
+	ck_assert_int_eq(create(&rig), MOEK_PLUGIN);
+	tear_down(&rig);
+}
+END_TEST
+
+START_TEST(a_failing_source_is_not_the_backends_fault)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = "prefer loads_badly.finish,leaves_slots.good",
+		           .threads = 1 };
+
+	choose(&rig);
+	rig.weights.fails_at = 0;
+	ck_assert_int_eq(create(&rig), MOEK_BAD_FILE);
+	ck_assert_uint_eq(rig.weights.calls, 1);
+	tear_down(&rig);
+}
+END_TEST
+
+/* ---- layers on a device ---- */
+
+static void expected_on_card(const struct tokens *t, const int32_t *map, float *output)
+{
+	for (int i = 0; i < TOKENS * HIDDEN; i++) {
+		output[i] = 0;
+		for (int j = i / HIDDEN * TOP_K; j < (i / HIDDEN + 1) * TOP_K; j++) {
+			int32_t local = t->ids[j] < 0 || t->ids[j] >= 6 ? -1
+			                : map != NULL                   ? map[t->ids[j]]
+			                                                : t->ids[j];
+
+			if (local >= 0)
+				output[i] += t->weights[j] * (float)(1 + local) *
+				             t->input[i];
+		}
+	}
+}
+
+static void assert_close(const float *got, const float *expected, int count)
+{
+	for (int i = 0; i < count; i++)
+		ck_assert_msg(fabsf(got[i] - expected[i]) <= 4e-6f,
+		              "%d: got %.9g, expected %.9g", i, (double)got[i],
+		              (double)expected[i]);
+}
+
+START_TEST(host_rows_are_staged_to_the_device)
+{
+	static const int32_t map[6] = { -1, 2, 0, -1, 3, 1 };
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = _i < 4 ? "require fake_card.reduced"
+		                             : "require fake_card.slots",
+		           .text = "row_stride=1,expert_map=1,experts_local=4",
+		           .map = map,
+		           .threads = 2,
+		           .checks = _i % 2 };
+	float expected[TOKENS * HIDDEN], output[TOKENS * 48];
+	struct tokens t;
+	int strided = _i / 2 % 2;
+
+	set_up(&rig);
+	ck_assert_uint_eq(moek_layer_weight_bytes(rig.layer), 16);
+	fill_tokens(&t, &rig);
+	t.ids[2] = -1;
+	t.ids[3] = 99;
+	t.ids[0] = -7;
+	for (int i = 0; i < TOKENS * 48; i++)
+		output[i] = 77;
+	if (strided) {
+		t.forward.output.data = output;
+		t.forward.output.row_stride = 48;
+	}
+	expected_on_card(&t, map, expected);
+	for (int again = 0; again < 2; again++) {
+		run(&rig, &t);
+		for (int r = 0; r < TOKENS; r++)
+			assert_close(strided ? output + r * 48 : t.output + r * HIDDEN,
+			             expected + r * HIDDEN, HIDDEN);
+		ck_assert(!strided || output[40] == 77);
+	}
+	tear_down(&rig);
+}
+END_TEST
+
+/** Device memory for the tests, with what @host holds. */
+static void *on_card(struct rig *rig, const void *host, uint64_t bytes)
+{
+	const struct moek_space *space = &rig->layer->space;
+	void *there = moek_space_alloc(space, bytes, 256);
+
+	ck_assert_ptr_nonnull(there);
+	ck_assert_int_eq(moek_space_copy(space, there, host, bytes, MOEK_TO_DEVICE,
+	                                 NULL, &error),
+	                 MOEK_OK);
+	return there;
+}
+
+START_TEST(rows_on_the_device_stay_there)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = _i < 2 ? "require fake_card.reduced"
+		                             : "require fake_card.slots",
+		           .threads = 1,
+		           .checks = _i % 2 };
+	float expected[TOKENS * HIDDEN];
+	const struct moek_space *space;
+	struct tokens t;
+	int stream;
+
+	set_up(&rig);
+	space = &rig.layer->space;
+	fill_tokens(&t, &rig);
+	t.ids[4] = 99;
+	expected_on_card(&t, NULL, expected);
+	t.forward.input.data = on_card(&rig, t.input, sizeof(t.input));
+	t.forward.output.data = on_card(&rig, t.output, sizeof(t.output));
+	t.forward.topk_ids = on_card(&rig, t.ids, sizeof(t.ids));
+	t.forward.topk_weights = on_card(&rig, t.weights, sizeof(t.weights));
+	t.forward.input.space = t.forward.output.space = 1;
+	t.forward.stream = &stream;
+	run(&rig, &t);
+	ck_assert_int_eq(moek_space_copy(space, t.output, t.forward.output.data,
+	                                 sizeof(t.output), MOEK_TO_HOST, NULL, &error),
+	                 MOEK_OK);
+	assert_close(t.output, expected, TOKENS * HIDDEN);
+	t.forward.output.space = 0;
+	ck_assert_int_eq(moek_layer_forward(rig.layer, &t.forward, &error),
+	                 MOEK_BAD_ARGUMENT);
+	ck_assert_str_eq(error.text, "forward: space of the output 0, must be 1");
+	moek_space_free(space, t.forward.input.data);
+	moek_space_free(space, t.forward.output.data);
+	moek_space_free(space, (void *)(uintptr_t)t.forward.topk_ids);
+	moek_space_free(space, (void *)(uintptr_t)t.forward.topk_weights);
+	tear_down(&rig);
+}
+END_TEST
+
+START_TEST(guards_work_on_a_device)
+{
+	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+		           .request = "require fake_card.past",
+		           .threads = 1,
+		           .checks = 1 };
+	struct tokens t;
+
+	set_up(&rig);
+	fill_tokens(&t, &rig);
+	ck_assert_int_eq(moek_layer_forward(rig.layer, &t.forward, &error),
+	                 MOEK_PLUGIN);
+	ck_assert_str_eq(error.text, "fake_card.past: forward wrote outside its "
+	                             "workspace buffer \"zeros\" of "
+	                             "1200000 bytes: 0 bytes after its end");
+	tear_down(&rig);
+}
+END_TEST
+
+START_TEST(a_workspace_belongs_to_its_device)
+{
+	struct rig card = { .plugins = "MOEK_TEST_FAKES",
+		            .request = "require fake_card.reduced",
+		            .threads = 1 };
+	struct rig host = { .threads = 1 };
+	struct moek_layer *both[2];
+	struct moek_workspace *workspace = NULL;
+	struct tokens t;
+
+	set_up(&card);
+	set_up(&host);
+	both[0] = card.layer;
+	both[1] = host.layer;
+	ck_assert_int_eq(moek_workspace_create(both, 2, NULL, 0, &workspace, &error),
+	                 MOEK_BAD_ARGUMENT);
+	ck_assert_str_eq(error.text,
+	                 "workspace: layer 1 (emulation.any) is on another device "
+	                 "than layer 0 (fake_card.reduced)");
+	fill_tokens(&t, &host);
+	ck_assert_int_eq(moek_layer_forward(card.layer, &t.forward, &error),
+	                 MOEK_BAD_ARGUMENT);
+	ck_assert_str_eq(error.text,
+	                 "forward: the workspace is on another device than the layer");
+	t.forward.workspace = card.workspace;
+	ck_assert_int_eq(moek_layer_forward(host.layer, &t.forward, &error),
+	                 MOEK_BAD_ARGUMENT);
+	/* the workspace keeps what it needs of a choice whose layer is gone */
+	moek_layer_destroy(card.layer);
+	card.layer = NULL;
+	tear_down(&host);
+	tear_down(&card);
+}
+END_TEST
+
+START_TEST(a_machine_in_a_file_runs_nothing)
+{
+	char path[] = "/tmp/moek-facts-XXXXXX";
+	static const char facts[] =
+		"{\"host\": {\"arch\": \"x86_64\"}, \"devices\": []}";
+	struct rig rig = { .facts = path, .threads = 1 };
+	int file = mkstemp(path);
+
+	ck_assert_int_ge(file, 0);
+	ck_assert_int_eq(write(file, facts, sizeof(facts) - 1), sizeof(facts) - 1);
+	close(file);
+	choose(&rig);
+	ck_assert_int_eq(create(&rig), MOEK_BAD_ARGUMENT);
+	ck_assert_str_eq(error.text,
+	                 "layer: the registry answers for a machine described in a "
+	                 "file; open one without facts_file to run here");
+	unlink(path);
+	tear_down(&rig);
+}
+END_TEST
+
 #define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
 int main(void)
@@ -1235,6 +1713,22 @@ int main(void)
 	tcase_add_test(tests, workspaces_need_layers);
 	tcase_add_test(tests, more_weights_than_32_bits_are_planned);
 	tcase_add_test(tests, more_tokens_than_32_bits_are_planned);
+	tcase_add_loop_test(tests, what_a_backend_does_wrong_is_caught_by_name, 0,
+	                    COUNT(misbehaviours));
+	tcase_add_loop_test(tests, slots_are_summed_by_the_core, 0, 4);
+	tcase_add_test(tests, a_weight_on_the_input_is_not_on_the_slots);
+	tcase_add_test(tests, who_sums_may_depend_on_the_tokens);
+	tcase_add_loop_test(tests, a_backend_that_cannot_be_made_is_named, 0,
+	                    COUNT(bad_plans));
+	tcase_add_loop_test(tests, the_next_one_runs_where_memory_or_device_failed, 0,
+	                    4);
+	tcase_add_test(tests, a_plugin_at_fault_is_not_passed_over);
+	tcase_add_test(tests, a_failing_source_is_not_the_backends_fault);
+	tcase_add_loop_test(tests, host_rows_are_staged_to_the_device, 0, 8);
+	tcase_add_loop_test(tests, rows_on_the_device_stay_there, 0, 4);
+	tcase_add_test(tests, guards_work_on_a_device);
+	tcase_add_test(tests, a_workspace_belongs_to_its_device);
+	tcase_add_test(tests, a_machine_in_a_file_runs_nothing);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
