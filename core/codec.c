@@ -398,7 +398,8 @@ static int32_t choose_codec(struct moek_expert_layer *layer,
 			path, method != NULL ? "\"" : "",
 			method != NULL ? method : "(none)", method != NULL ? "\"" : "",
 			declared->name, layer->name, present->name);
-	/* nothing present: describe() names the tensor that it misses */
+	if (present == NULL)
+		layer->fused = 0; /* describe() names the tensor that it misses */
 	layer->codec = declared;
 	return MOEK_OK;
 }
