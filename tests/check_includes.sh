@@ -10,13 +10,19 @@ grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(core|tests)/' plugins tools
 	fail 'plugins, tools and examples may include only <moek/...> and their own folder'
 grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(plugins|tests|tools)/' core include &&
 	fail 'core and include must not know plugins, tests or tools'
-door() {
-	for file in $(grep -rlE "#[[:space:]]*include[[:space:]]+<$1>" core tools plugins examples); do
-		[ "$file" = "$2" ] || fail "$file includes <$1>, whose one door is $2"
+door() { # HEADER FILE...: only these may include it
+	header=$1
+	shift
+	for file in $(grep -rlE "#[[:space:]]*include[[:space:]]+<$header>" core tools plugins examples); do
+		case " $* " in
+		*" $file "*) ;;
+		*) fail "$file includes <$header>, whose door is $*" ;;
+		esac
 	done
 }
 door 'ini\.h' core/priority.c
-door 'dlfcn\.h' core/plugin.c
+# one for plugin files, one for the driver of each kind of GPU
+door 'dlfcn\.h' core/plugin.c plugins/gpu/driver.c
 door 'jansson\.h' core/json.c
 grep -rnwE 'getenv|secure_getenv' core plugins | grep -v '^core/settings\.c:' &&
 	fail 'the environment is read in core/settings.c only'
