@@ -47,7 +47,7 @@ cd "$work" || exit 1
 exits 0 'a host compiles with pkg-config moek' $cc $cflags -std=c11 -o minimal \
 	"$MOEK_TEST_SOURCE/../examples/minimal.c" $(asked --cflags --libs moek)
 exits 0 'and runs' ./minimal
-shows "$out" '^emulation\.any gives bf16 0x3d8f$' 'with the number worked out by hand'
+shows "$out" '^[a-z0-9_.]+ gives bf16 0x3d8f$' 'with the number worked out by hand'
 
 exits 0 'the installed moek lists its plugins' "$root/bin/moek" list
 shows "$out" "$plugin_dir/emulation\\.so" 'from the folder they were installed in'

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cpu.so: 4-bit experts on a CPU. One table for each instruction set, best first, so
+ * that a report says which one runs and why a better one does not.
+ */
+#include "cpu.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <math.h>
+
+/* The highest level that [plugin cpu] isa allows: what the last open() read. The pure
+ * questions know no plugin instance, so two registries of one process share it. */
+static atomic_int limit = LEVELS - 1;
+
+static int32_t supports_device(enum level level, const struct moek_device *device,
+                               struct moek_verdict *no_out)
+{
+	if (device->kind != MOEK_HOST)
+		return moek_refuse(no_out, MOEK_RULE_DEVICE_KIND, device->kind);
+	if (level == LEVEL_PLAIN)
+		return 1;
+	if (cpu_kernels(level) == NULL) {
+		moek_refuse(no_out, MOEK_RULE_ISA, level);
+		return moek_refuse_note(no_out, "not compiled in");
+	}
+	if ((int)level > atomic_load(&limit)) {
+		moek_refuse(no_out, MOEK_RULE_ISA, level);
+		return moek_refuse_note(no_out, "isa in [plugin cpu] limits it");
+	}
+	if (cpu_level_of_words(device->features) < level) {
+		moek_refuse(no_out, MOEK_RULE_ISA, level);
+		return moek_refuse_note(no_out, cpu_level_names[level]);
+	}
+	return 1;
+}
+
+static int32_t supports_weight(const struct moek_problem *problem,
+                               const struct moek_scheme *scheme,
+                               struct moek_verdict *no_out)
+{
+	static const uint64_t weights[] = { MOEK_INT4, MOEK_MXFP4 };
+	static const uint64_t scales[] = { MOEK_F16, MOEK_BF16, MOEK_F32 };
+	static const uint64_t e8m0[] = { MOEK_E8M0 };
+	static const uint64_t groups[] = { 16, 32, 64, 128, 0 };
+	static const uint64_t block[] = { 32 };
+
+	no_out->projection = scheme == &problem->down ? MOEK_DOWN : MOEK_GATE_UP;
+	if (scheme->weight != MOEK_INT4 && scheme->weight != MOEK_MXFP4)
+		return moek_refuse_values(no_out, MOEK_RULE_WEIGHT, scheme->weight,
+		                          weights, 2);
+	if (scheme->column_groups)
+		return moek_refuse(no_out, MOEK_RULE_COLUMN_GROUPS,
+		                   scheme->column_groups);
+	if (scheme->weight == MOEK_MXFP4) {
+		if (scheme->scale != MOEK_E8M0)
+			return moek_refuse_values(no_out, MOEK_RULE_SCALE,
+			                          scheme->scale, e8m0, 1);
+		if (scheme->group_size != 32)
+			return moek_refuse_values(no_out, MOEK_RULE_GROUP_SIZE,
+			                          scheme->group_size, block, 1);
+		if (scheme->zero_points)
+			return moek_refuse(no_out, MOEK_RULE_ZERO_POINTS, 1);
+		return 1;
+	}
+	if (scheme->scale != MOEK_F16 && scheme->scale != MOEK_BF16 &&
+	    scheme->scale != MOEK_F32)
+		return moek_refuse_values(no_out, MOEK_RULE_SCALE, scheme->scale,
+		                          scales, 3);
+	if (scheme->group_size != 16 && scheme->group_size % STEP != 0) {
+		moek_refuse_values(no_out, MOEK_RULE_GROUP_SIZE, scheme->group_size,
+		                   groups, 5);
+		return moek_refuse_note(no_out, "or another multiple of 32");
+	}
+	return 1;
+}
+
+static int32_t supports_quant_scheme(const struct moek_problem *problem,
+                                     struct moek_verdict *no_out)
+{
+	static const uint64_t kinds[] = { MOEK_A16, MOEK_A8_INT8 };
+	static const uint64_t types[] = { MOEK_BF16, MOEK_F16, MOEK_F32 };
+
+	if (!supports_weight(problem, &problem->gate_up, no_out) ||
+	    !supports_weight(problem, &problem->down, no_out))
+		return 0;
+	no_out->projection = 0;
+	if (problem->activations != MOEK_A16 && problem->activations != MOEK_A8_INT8)
+		return moek_refuse_values(no_out, MOEK_RULE_ACTIVATIONS,
+		                          problem->activations, kinds, 2);
+	if (problem->activations == MOEK_A8_INT8 &&
+	    problem->activations_group != STEP) {
+		moek_refuse(no_out, MOEK_RULE_ACTIVATIONS, problem->activations);
+		return moek_refuse_note(no_out,
+		                        "int8 activations in groups of 32 only");
+	}
+	if (problem->input_type != MOEK_BF16 && problem->input_type != MOEK_F16 &&
+	    problem->input_type != MOEK_F32)
+		return moek_refuse_values(no_out, MOEK_RULE_INPUT_TYPE,
+		                          problem->input_type, types, 3);
+	if (problem->output_type != MOEK_BF16 && problem->output_type != MOEK_F16 &&
+	    problem->output_type != MOEK_F32)
+		return moek_refuse_values(no_out, MOEK_RULE_OUTPUT_TYPE,
+		                          problem->output_type, types, 3);
+	return 1;
+}
+
+static int32_t supports_activation(const struct moek_problem *problem,
+                                   struct moek_verdict *no_out)
+{
+	if (problem->activation < MOEK_SILU || problem->activation > MOEK_SITU)
+		return moek_refuse(no_out, MOEK_RULE_ACTIVATION, problem->activation);
+	if (problem->activation == MOEK_RELU2 && problem->gated)
+		return moek_refuse(no_out, MOEK_RULE_GATED, problem->gated);
+	return 1;
+}
+
+static int32_t supports_parallel(const struct moek_problem *problem,
+                                 struct moek_verdict *no_out)
+{
+	(void)problem;
+	(void)no_out;
+	return 1; /* maps and input weights are the core's; a shard is just smaller */
+}
+
+static int32_t supports_shape(const struct moek_problem *problem,
+                              struct moek_verdict *no_out)
+{
+	struct plan plan;
+
+	/* slots are numbered by int32 */
+	if (problem->top_k == 0 || problem->top_k > INT32_MAX)
+		return moek_refuse_above(no_out, MOEK_RULE_TOP_K, problem->top_k,
+		                         INT32_MAX);
+	if (problem->max_tokens > INT32_MAX / problem->top_k)
+		return moek_refuse_above(no_out, MOEK_RULE_TOKENS, problem->max_tokens,
+		                         INT32_MAX / problem->top_k);
+	if (problem->experts_local >= INT32_MAX)
+		return moek_refuse_above(no_out, MOEK_RULE_EXPERTS,
+		                         problem->experts_local, INT32_MAX - 1);
+	if (!cpu_plan(problem, &plan))
+		return moek_refuse(no_out, MOEK_RULE_INDEX_RANGE, problem->hidden);
+	return 1;
+}
+
+static void problem_size(const struct moek_problem *problem,
+                         struct moek_sizes *sizes_out)
+{
+	struct plan plan;
+
+	sizes_out->struct_size = MOEK_SIZES_SIZE_1_0;
+	sizes_out->hidden = problem->hidden;
+	sizes_out->intermediate = problem->intermediate;
+	sizes_out->gate_up_columns = problem->intermediate * (problem->gated ? 2 : 1);
+	if (!cpu_plan(problem, &plan))
+		return;
+	sizes_out->hidden = plan.gate_up.steps * STEP;
+	if (plan.down.panels * ROWS > sizes_out->hidden)
+		sizes_out->hidden = plan.down.panels * ROWS;
+	sizes_out->intermediate = plan.down.steps * STEP;
+	sizes_out->gate_up_columns = plan.gate_up.panels * ROWS;
+}
+
+static uint32_t finalize(const struct moek_problem *problem, uint64_t tokens)
+{
+	(void)problem;
+	(void)tokens;
+	return MOEK_REDUCED;
+}
+
+static uint64_t prepared_size(const struct moek_problem *problem, uint64_t *align_out)
+{
+	struct plan plan;
+
+	*align_out = LINE;
+	return cpu_plan(problem, &plan) ? plan.bytes : 0;
+}
+
+/* Additions between an activation and the sum of its row: inside a unit, then over
+ * units. */
+static uint64_t chain(const struct layout *layout, uint32_t arithmetic)
+{
+	uint64_t steps = layout->unit_steps;
+	uint64_t units = (layout->steps + steps - 1) / steps * layout->sets;
+	uint64_t inside = arithmetic == BY_INT8 ? steps + 2 : steps * STEP + 2;
+
+	return inside + units + 1;
+}
+
+static void numerics(enum level level, const struct moek_problem *problem,
+                     struct moek_numerics *numerics_out)
+{
+	static const char *const texts[ARITHMETICS] = {
+		[BY_F32] = "fp32 multiply-add, fp32 sums, fixed order",
+		[BY_BF16] =
+			"bf16 dot, fp32 sums, fixed order; subnormals count as zero",
+		[BY_INT8] = "int8 dot of groups of 32, exact; fp32 sums, fixed order",
+	};
+	uint32_t arithmetic = cpu_arithmetic(cpu_kernels(level), problem);
+	struct plan plan;
+
+	if (!cpu_plan(problem, &plan))
+		return;
+	numerics_out->struct_size = MOEK_NUMERICS_SIZE_1_0;
+	numerics_out->accumulator = MOEK_F32;
+	/* 16: the function between, an exponential and a division */
+	numerics_out->terms = chain(&plan.gate_up, arithmetic) +
+	                      chain(&plan.down, arithmetic) + problem->top_k + 16;
+	numerics_out->roundings = problem->activations == MOEK_A16 &&
+	                          problem->input_type != MOEK_F32;
+	numerics_out->repeatable = 1;
+	strcpy(numerics_out->text, texts[arithmetic]);
+}
+
+static int32_t create(enum level level, const struct moek_problem *problem,
+                      void *weights, void **layer_out)
+{
+	struct cpu_layer *layer;
+
+	/* the facts may have been another machine's */
+	if (cpu_kernels(level) == NULL || cpu_level_here() < level)
+		return MOEK_DEVICE;
+	layer = calloc(1, sizeof(*layer));
+	if (layer == NULL)
+		return MOEK_NO_MEMORY;
+	if (!cpu_plan(problem, &layer->plan)) {
+		free(layer);
+		return MOEK_BAD_ARGUMENT;
+	}
+	layer->problem = *problem;
+	layer->kernels = cpu_kernels(level);
+	layer->weights = weights;
+	layer->function = (struct function){
+		.kind = problem->activation,
+		.gated = problem->gated,
+		.alpha = problem->alpha,
+		.beta = problem->beta,
+		.limit = problem->limit,
+	};
+	cpu_packing(&layer->plan.gate_up, layer->kernels, problem, &layer->input);
+	cpu_packing(&layer->plan.down, layer->kernels, problem, &layer->hidden);
+	*layer_out = layer;
+	return MOEK_OK;
+}
+
+static int32_t finish(void *layer)
+{
+	(void)layer;
+	return MOEK_OK;
+}
+
+static void destroy(void *layer)
+{
+	free(layer);
+}
+
+/* The hooks do not say which table they were called through, so each has its own. */
+#define TABLE(isa, isa_level)                                                          \
+	static int32_t supports_device_##isa(const struct moek_device *device,         \
+	                                     struct moek_verdict *no_out)              \
+	{                                                                              \
+		return supports_device(isa_level, device, no_out);                     \
+	}                                                                              \
+	static int32_t workspace_##isa(                                                \
+		const struct moek_problem *problem, uint64_t max_tokens,               \
+		uint32_t workers, struct moek_buffer *buffers_out, uint32_t capacity)  \
+	{                                                                              \
+		return cpu_workspace_shapes(cpu_kernels(isa_level), problem,           \
+		                            max_tokens, workers, buffers_out,          \
+		                            capacity);                                 \
+	}                                                                              \
+	static void numerics_##isa(const struct moek_problem *problem,                 \
+	                           struct moek_numerics *numerics_out)                 \
+	{                                                                              \
+		numerics(isa_level, problem, numerics_out);                            \
+	}                                                                              \
+	static int32_t create_##isa(void *plugin, const struct moek_device *device,    \
+	                            const struct moek_problem *problem, void *weights, \
+	                            void **layer_out)                                  \
+	{                                                                              \
+		(void)plugin;                                                          \
+		(void)device;                                                          \
+		return create(isa_level, problem, weights, layer_out);                 \
+	}                                                                              \
+	static const struct moek_experts isa = {                                       \
+		.struct_size = MOEK_EXPERTS_SIZE_1_0,                                  \
+		.rank_class = (isa_level) == LEVEL_PLAIN ? MOEK_GENERIC : MOEK_NATIVE, \
+		.name = #isa,                                                          \
+		.understands = MOEK_ZERO_POINTS | MOEK_BIAS | MOEK_LIMIT |             \
+		               MOEK_ALPHA_BETA | MOEK_NOT_GATED | MOEK_EXPERT_MAP |    \
+		               MOEK_WEIGHT_ON_INPUT | MOEK_ROW_STRIDE |                \
+		               MOEK_DETERMINISTIC | MOEK_PARTIAL_SUM,                  \
+		.supports_device = supports_device_##isa,                              \
+		.supports_quant_scheme = supports_quant_scheme,                        \
+		.supports_activation = supports_activation,                            \
+		.supports_parallel = supports_parallel,                                \
+		.supports_shape = supports_shape,                                      \
+		.problem_size = problem_size,                                          \
+		.workspace_shapes = workspace_##isa,                                   \
+		.finalize = finalize,                                                  \
+		.numerics = numerics_##isa,                                            \
+		.prepared_size = prepared_size,                                        \
+		.create = create_##isa,                                                \
+		.load_expert = cpu_load_expert,                                        \
+		.finish = finish,                                                      \
+		.forward = cpu_forward,                                                \
+		.destroy = destroy,                                                    \
+	};
+
+TABLE(avx512bf16, LEVEL_AVX512BF16)
+TABLE(avx512vnni, LEVEL_AVX512VNNI)
+TABLE(avx2, LEVEL_AVX2)
+TABLE(plain, LEVEL_PLAIN)
+
+static int32_t plugin_open(const struct moek_host *host, void **plugin_out)
+{
+	const char *isa = host->option(host->self, "isa");
+	int level = LEVELS - 1;
+
+	if (isa != NULL && strcmp(isa, "auto") != 0)
+		while (level >= 0 && strcmp(isa, cpu_level_names[level]) != 0)
+			level--;
+	if (level < 0) {
+		host->log(
+			host->self, 3,
+			"isa in [plugin cpu] is none of auto, avx512bf16, avx512vnni, "
+			"avx2, plain");
+		return MOEK_BAD_CONFIG;
+	}
+	atomic_store(&limit, level);
+	*plugin_out = &limit;
+	return MOEK_OK;
+}
+
+static void plugin_close(void *plugin)
+{
+	(void)plugin;
+}
+
+static const char *const options[] = { "isa", NULL };
+static const struct moek_experts *const tables[] = { &avx512bf16, &avx512vnni, &avx2,
+	                                             &plain, NULL };
+
+extern MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1;
+MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
+	.struct_size = MOEK_PLUGIN_SIZE_1_0,
+	.abi_major = MOEK_ABI_MAJOR,
+	.abi_minor = MOEK_ABI_MINOR,
+	.name = "cpu",
+	.version = "0.1.0",
+	.options = options,
+	.experts = tables,
+	.open = plugin_open,
+	.close = plugin_close,
+};
