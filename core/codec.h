@@ -35,7 +35,7 @@ struct moek_expert_layer {
 	const struct moek_codec *codec;
 	uint32_t fused; /* 1: one tensor holds all experts */
 	struct moek_scheme gate_up, down;
-	char format[64]; /* for people */
+	char format[96]; /* for people */
 };
 
 /** Memory for the pieces of one canonical expert. */
