@@ -1676,6 +1676,92 @@ START_TEST(a_machine_in_a_file_runs_nothing)
 }
 END_TEST
 
+/* ---- stacked tensors ---- */
+
+#define EXPERTS 6
+#define INTERMEDIATE 24
+
+struct stacks {
+	float gate_up[EXPERTS][2 * INTERMEDIATE][HIDDEN];
+	float down[EXPERTS][HIDDEN][INTERMEDIATE];
+	float gate_up_bias[EXPERTS][2 * INTERMEDIATE];
+	float down_bias[EXPERTS][HIDDEN];
+};
+
+/** Row of the tensor where gate (@up 0) or up row @r stands. */
+static int stacked_row(uint32_t order, int up, int r)
+{
+	if (order == MOEK_GATE_INTERLEAVED)
+		return 2 * r + up;
+	return (order == MOEK_GATE_FIRST ? up : 1 - up) * INTERMEDIATE + r;
+}
+
+static void fill_stacks(const struct weights *w, uint32_t order, struct stacks *s)
+{
+	for (uint64_t e = 0; e < EXPERTS; e++) {
+		for (int r = 0; r < 2 * INTERMEDIATE; r++) {
+			uint64_t which = (uint64_t)(r / INTERMEDIATE),
+				 row = (uint64_t)r % INTERMEDIATE;
+			int at = stacked_row(order, r / INTERMEDIATE, r % INTERMEDIATE);
+
+			for (uint64_t c = 0; c < HIDDEN; c++)
+				s->gate_up[e][at][c] = number(w, e, which, row, c);
+			s->gate_up_bias[e][at] = number(w, e, which + 3, row, 0);
+		}
+		for (uint64_t r = 0; r < HIDDEN; r++) {
+			for (uint64_t c = 0; c < INTERMEDIATE; c++)
+				s->down[e][r][c] = number(w, e, 2, r, c);
+			s->down_bias[e][r] = number(w, e, 5, r, 0);
+		}
+	}
+}
+
+START_TEST(stacked_tensors_make_the_same_layer)
+{
+	static const uint32_t orders[] = { MOEK_GATE_FIRST, MOEK_UP_FIRST,
+		                           MOEK_GATE_INTERLEAVED };
+	struct rig one_by_one = { .text = "bias=1", .threads = 2 };
+	struct rig stacked = { .text = "bias=1", .threads = 2 };
+	static struct stacks stacks;
+	struct moek_stack gate_up = { .struct_size = MOEK_INIT(STACK),
+		                      .layout = MOEK_LAYOUT_ROWS,
+		                      .codes = stacks.gate_up,
+		                      .codes_bytes = sizeof(stacks.gate_up),
+		                      .bias = stacks.gate_up_bias,
+		                      .bias_bytes = sizeof(stacks.gate_up_bias),
+		                      .bias_type = MOEK_F32,
+		                      .gate_order = orders[_i] };
+	struct moek_stack down = { .struct_size = MOEK_INIT(STACK),
+		                   .layout = MOEK_LAYOUT_ROWS,
+		                   .codes = stacks.down,
+		                   .codes_bytes = sizeof(stacks.down),
+		                   .bias = stacks.down_bias,
+		                   .bias_bytes = sizeof(stacks.down_bias),
+		                   .bias_type = MOEK_F32 };
+	struct tokens a, b;
+
+	set_up(&one_by_one);
+	fill_tokens(&a, &one_by_one);
+	run(&one_by_one, &a);
+	choose(&stacked);
+	fill_stacks(&stacked.weights, orders[_i], &stacks);
+	ck_assert_msg(moek_tensors_source(&stacked.problem, &gate_up, &down,
+	                                  &stacked.source, &error) == MOEK_OK,
+	              "%s", error.text);
+	ck_assert_msg(create(&stacked) == MOEK_OK, "%s", error.text);
+	moek_source_close(&stacked.source);
+	memset(&stacks, 0xff, sizeof(stacks)); /* nothing is read after the load */
+	ck_assert_int_eq(moek_workspace_create(&stacked.layer, 1, NULL, 0,
+	                                       &stacked.workspace, NULL),
+	                 MOEK_OK);
+	fill_tokens(&b, &stacked);
+	run(&stacked, &b);
+	ck_assert_mem_eq(a.output, b.output, sizeof(a.output));
+	tear_down(&stacked);
+	tear_down(&one_by_one);
+}
+END_TEST
+
 #define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
 int main(void)
@@ -1729,6 +1815,7 @@ int main(void)
 	tcase_add_test(tests, guards_work_on_a_device);
 	tcase_add_test(tests, a_workspace_belongs_to_its_device);
 	tcase_add_test(tests, a_machine_in_a_file_runs_nothing);
+	tcase_add_loop_test(tests, stacked_tensors_make_the_same_layer, 0, 3);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
