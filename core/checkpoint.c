@@ -830,6 +830,70 @@ const char *moek_checkpoint_config(const struct moek_checkpoint *checkpoint)
 	return checkpoint->config_text;
 }
 
+/** What lies at @path under @value; NULL: nothing, or null. */
+static const struct moek_json *follow(const struct moek_json *value, const char *path)
+{
+	char key[128];
+
+	while (value != NULL) {
+		size_t bytes = strcspn(path, ".");
+
+		if (bytes >= sizeof(key))
+			return NULL;
+		memcpy(key, path, bytes);
+		key[bytes] = '\0';
+		if (moek_json_kind(value) == MOEK_JSON_ARRAY)
+			value = bytes > 0 && strspn(key, "0123456789") == bytes
+			                ? moek_json_at(value, strtoul(key, NULL, 10))
+			                : NULL;
+		else
+			value = moek_json_get(value, key);
+		if (path[bytes] == '\0')
+			break;
+		path += bytes + 1;
+	}
+	return value != NULL && moek_json_kind(value) != MOEK_JSON_NULL ? value : NULL;
+}
+
+static const struct moek_json *config_value(const struct moek_checkpoint *checkpoint,
+                                            const char *path)
+{
+	const struct moek_json *root = checkpoint->config_root;
+	const struct moek_json *value = follow(root, path);
+
+	return value != NULL ? value : follow(moek_json_get(root, "text_config"), path);
+}
+
+int32_t moek_checkpoint_number(const struct moek_checkpoint *checkpoint,
+                               const char *path, double *number_out,
+                               struct moek_error *error_out)
+{
+	const struct moek_json *value = config_value(checkpoint, path);
+	int truth;
+
+	if (value == NULL || moek_json_number(value, number_out))
+		return MOEK_OK;
+	if (!moek_json_bool(value, &truth))
+		return moek_fail(error_out, MOEK_BAD_FILE, 0, "%s: %s is not a number",
+		                 checkpoint->config_path, path);
+	*number_out = truth;
+	return MOEK_OK;
+}
+
+int32_t moek_checkpoint_word(const struct moek_checkpoint *checkpoint, const char *path,
+                             const char **word_out, struct moek_error *error_out)
+{
+	const struct moek_json *value = config_value(checkpoint, path);
+	const char *word = moek_json_string(value, NULL);
+
+	if (value != NULL && word == NULL)
+		return moek_fail(error_out, MOEK_BAD_FILE, 0, "%s: %s is not a string",
+		                 checkpoint->config_path, path);
+	if (word != NULL)
+		*word_out = word;
+	return MOEK_OK;
+}
+
 /* ---- router logits ---- */
 
 #define ROW_TILE 16u /* rows summed side by side: the sums of one are a chain */

@@ -217,6 +217,84 @@ static void check_routing(struct moek_checkpoint *checkpoint,
 	free(got_weights);
 }
 
+START_TEST(gives_single_values_of_the_config)
+{
+	struct moek_checkpoint *checkpoint = open_ok(NULL,
+	                                             fixture("tiny-gptoss-mxfp4"));
+	struct moek_error error = { .text = "" };
+	double number = -1;
+	const char *word = "unset";
+
+	ck_assert_int_eq(
+		moek_checkpoint_number(checkpoint, "hidden_size", &number, &error),
+		MOEK_OK);
+	ck_assert(number == 256);
+	moek_checkpoint_number(checkpoint, "rope_parameters.rope_theta", &number,
+	                       &error);
+	ck_assert(number == 10000);
+	moek_checkpoint_number(checkpoint, "tie_word_embeddings", &number, &error);
+	ck_assert(number == 0);
+	moek_checkpoint_number(checkpoint, "attention_bias", &number, &error);
+	ck_assert(number == 1);
+	ck_assert_int_eq(
+		moek_checkpoint_word(checkpoint, "layer_types.1", &word, &error),
+		MOEK_OK);
+	ck_assert_str_eq(word, "full_attention");
+	moek_checkpoint_close(checkpoint);
+}
+END_TEST
+
+START_TEST(a_value_that_the_config_lacks_leaves_the_default)
+{
+	static const char *const absent[] = { "hiden_size",
+		                              "eos_token_id",
+		                              "layer_types.4",
+		                              "layer_types.",
+		                              "layer_types.x",
+		                              "hidden_size.x",
+		                              "rope_parameters..rope_theta",
+		                              "" };
+	struct moek_checkpoint *checkpoint = open_ok(NULL,
+	                                             fixture("tiny-gptoss-mxfp4"));
+	double number = -1;
+	const char *word = "unset";
+
+	for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++) {
+		ck_assert_int_eq(
+			moek_checkpoint_number(checkpoint, absent[i], &number, NULL),
+			MOEK_OK);
+		ck_assert_int_eq(
+			moek_checkpoint_word(checkpoint, absent[i], &word, NULL),
+			MOEK_OK);
+	}
+	ck_assert(number == -1);
+	ck_assert_str_eq(word, "unset");
+	moek_checkpoint_close(checkpoint);
+}
+END_TEST
+
+START_TEST(a_value_of_another_kind_is_an_error_and_leaves_the_default)
+{
+	struct moek_checkpoint *checkpoint = open_ok(NULL,
+	                                             fixture("tiny-gptoss-mxfp4"));
+	struct moek_error error = { .text = "" };
+	double number = -1;
+	const char *word = "unset";
+
+	ck_assert_int_eq(
+		moek_checkpoint_number(checkpoint, "model_type", &number, &error),
+		MOEK_BAD_FILE);
+	ck_assert_ptr_nonnull(
+		strstr(error.text, "config.json: model_type is not a number"));
+	ck_assert_int_eq(moek_checkpoint_word(checkpoint, "hidden_size", &word, &error),
+	                 MOEK_BAD_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "hidden_size is not a string"));
+	ck_assert(number == -1);
+	ck_assert_str_eq(word, "unset");
+	moek_checkpoint_close(checkpoint);
+}
+END_TEST
+
 START_TEST(routes_as_the_oracle_does)
 {
 	const char *path = fixture(models[_i].folder);
@@ -926,6 +1004,10 @@ int main(void)
 	suite_add_tcase(suite, tests);
 	tcase_add_checked_fixture(tests, set_up, kit_clean);
 	tcase_add_loop_test(tests, describes_a_real_model, 0, 3);
+	tcase_add_test(tests, gives_single_values_of_the_config);
+	tcase_add_test(tests, a_value_that_the_config_lacks_leaves_the_default);
+	tcase_add_test(tests,
+	               a_value_of_another_kind_is_an_error_and_leaves_the_default);
 	tcase_add_loop_test(tests, routes_as_the_oracle_does, 0, 3);
 	tcase_add_test(tests, several_threads_read_experts_at_once);
 	tcase_add_test(tests, an_expert_beyond_the_last_is_an_error);

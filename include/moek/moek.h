@@ -450,6 +450,20 @@ MOEK_API int32_t moek_checkpoint_tensor(const struct moek_checkpoint *checkpoint
 /** The text of config.json, NUL-ended; lives as long as the checkpoint. [any thread] */
 MOEK_API const char *moek_checkpoint_config(const struct moek_checkpoint *checkpoint);
 
+/**
+ * One value of config.json, for hosts without a JSON reader. @path: keys, and places in
+ * arrays, with dots between: "rope_parameters.rope_theta", "layer_types.0". Looked for in
+ * the root, then in text_config. Absent or null leaves the output as it is, so put the
+ * default there before, or what cannot be; another kind is MOEK_BAD_FILE. true and false
+ * are the numbers 1 and 0; a word lives as long as the checkpoint. [any thread]
+ */
+MOEK_API int32_t moek_checkpoint_number(const struct moek_checkpoint *checkpoint,
+                                        const char *path, double *number_out,
+                                        struct moek_error *error_out);
+MOEK_API int32_t moek_checkpoint_word(const struct moek_checkpoint *checkpoint,
+                                      const char *path, const char **word_out,
+                                      struct moek_error *error_out);
+
 /** One safetensors file by itself (expected outputs, test data). */
 struct moek_safetensors;
 MOEK_API int32_t moek_safetensors_open(const char *path,
