@@ -74,9 +74,20 @@ struct moek_log *moek_checkpoint_log(const struct moek_checkpoint *checkpoint)
 
 /* ---- config.json ---- */
 
+static const struct moek_json *quantization_of(const struct moek_checkpoint *checkpoint)
+{
+	const struct moek_json *now = moek_config_get(&checkpoint->config,
+	                                              "quantization_config");
+
+	/* or as it was called once */
+	return now != NULL ? now
+	                   : moek_config_get(&checkpoint->config, "compression_config");
+}
+
 static int32_t read_config(struct moek_checkpoint *checkpoint,
                            struct moek_error *error_out)
 {
+	const struct moek_codec *codec;
 	size_t bytes = 0;
 	int32_t status = moek_json_read_text(checkpoint->config_path, CONFIG_MOST,
 	                                     &checkpoint->config_text, &bytes,
@@ -93,7 +104,12 @@ static int32_t read_config(struct moek_checkpoint *checkpoint,
 		                 checkpoint->config_path);
 	checkpoint->config.path = checkpoint->config_path;
 	checkpoint->config.root = checkpoint->config_root;
-	return moek_model_read(&checkpoint->config, &checkpoint->model, error_out);
+	status = moek_model_read(&checkpoint->config, &checkpoint->model, error_out);
+	if (status == MOEK_OK)
+		status = moek_codec_declared(checkpoint->config_path,
+		                             quantization_of(checkpoint), &codec,
+		                             error_out);
+	return status;
 }
 
 /* ---- files and names ---- */
@@ -652,23 +668,14 @@ static int32_t sweep_all(struct moek_checkpoint *checkpoint,
 static int32_t find_layers(struct moek_checkpoint *checkpoint,
                            struct moek_error *error_out)
 {
-	const struct moek_json *quantization = moek_config_get(&checkpoint->config,
-	                                                       "quantization_config");
 	int32_t status;
 
-	if (quantization == NULL) /* as it was called once */
-		quantization = moek_config_get(&checkpoint->config,
-		                               "compression_config");
-	if (quantization != NULL && moek_json_kind(quantization) != MOEK_JSON_OBJECT)
-		return moek_fail(error_out, MOEK_BAD_FILE, 0,
-		                 "%s: quantization_config is not an object",
-		                 checkpoint->config_path);
 	checkpoint->layers = calloc(checkpoint->model.layers + 1,
 	                            sizeof(*checkpoint->layers));
 	if (checkpoint->layers == NULL)
 		return moek_fail_memory(error_out, "expert layers");
 	find_root(checkpoint);
-	status = read_layers(checkpoint, quantization, error_out);
+	status = read_layers(checkpoint, quantization_of(checkpoint), error_out);
 	return status == MOEK_OK ? sweep_all(checkpoint, error_out) : status;
 }
 

@@ -303,23 +303,42 @@ int moek_codec_present(struct moek_expert_layer *layer)
 	return present_codec(layer) != NULL;
 }
 
-static int32_t read_method(const char *path, const struct moek_json *quantization,
-                           const char **method_out, struct moek_error *error_out)
+static int32_t refuse_method(const char *path, const char *method,
+                             struct moek_error *error_out)
 {
-	const struct moek_json *value = member(quantization, "quant_method");
+	char known[128] = "none";
+	size_t used = strlen(known);
 
-	if (quantization == NULL) {
-		*method_out = NULL;
-		return MOEK_OK;
-	}
-	*method_out = moek_json_string(value, NULL);
-	if (*method_out == NULL)
+	for (size_t i = 0; i < CODECS && used < sizeof(known); i++)
+		if (codecs[i]->method != NULL)
+			used += (size_t)snprintf(known + used, sizeof(known) - used,
+			                         ", %s", codecs[i]->method);
+	return moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_WEIGHT,
+	                 "%s: quant_method \"%.64s\" is not read; read are: %s", path,
+	                 method, known);
+}
+
+int32_t moek_codec_declared(const char *config_path,
+                            const struct moek_json *quantization,
+                            const struct moek_codec **codec_out,
+                            struct moek_error *error_out)
+{
+	const char *method = moek_json_string(member(quantization, "quant_method"),
+	                                      NULL);
+
+	if (quantization != NULL && moek_json_kind(quantization) != MOEK_JSON_OBJECT)
+		return moek_fail(error_out, MOEK_BAD_FILE, 0,
+		                 "%s: quantization_config is not an object",
+		                 config_path);
+	if (quantization != NULL && method == NULL)
 		return moek_fail(
 			error_out, MOEK_BAD_FILE, 0,
 			"%s: quantization_config: quant_method is missing or not a "
 			"string",
-			path);
-	return MOEK_OK;
+			config_path);
+	*codec_out = declared_codec(method);
+	return *codec_out != NULL ? MOEK_OK
+	                          : refuse_method(config_path, method, error_out);
 }
 
 /** An entry of an ignore list covers @module or a part of its path. Patterns ("re:")
@@ -357,35 +376,16 @@ static int is_left_out(const struct moek_expert_layer *layer,
 	return 0;
 }
 
-static int32_t refuse_method(const char *path, const char *method,
-                             struct moek_error *error_out)
-{
-	char known[128] = "none";
-	size_t used = strlen(known);
-
-	for (size_t i = 0; i < CODECS && used < sizeof(known); i++)
-		if (codecs[i]->method != NULL)
-			used += (size_t)snprintf(known + used, sizeof(known) - used,
-			                         ", %s", codecs[i]->method);
-	return moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_WEIGHT,
-	                 "%s: quant_method \"%.64s\" is not read; read are: %s", path,
-	                 method, known);
-}
-
 static int32_t choose_codec(struct moek_expert_layer *layer,
                             const struct moek_json *quantization,
                             struct moek_error *error_out)
 {
-	const char *path = layer->config_path;
 	const struct moek_codec *declared, *present;
-	const char *method;
-	int32_t status = read_method(path, quantization, &method, error_out);
+	int32_t status = moek_codec_declared(layer->config_path, quantization,
+	                                     &declared, error_out);
 
 	if (status != MOEK_OK)
 		return status;
-	declared = declared_codec(method);
-	if (declared == NULL)
-		return refuse_method(path, method, error_out);
 	present = present_codec(layer);
 	if (present == &moek_codec_rows && declared != present &&
 	    is_left_out(layer, quantization))
@@ -393,10 +393,10 @@ static int32_t choose_codec(struct moek_expert_layer *layer,
 	if (present != NULL && present != declared)
 		return moek_fail(
 			error_out, MOEK_BAD_FILE, 0,
-			"%s: quant_method %s%s%s asks for %s, but the experts of %s "
-			"are stored as %s",
-			path, method != NULL ? "\"" : "",
-			method != NULL ? method : "(none)", method != NULL ? "\"" : "",
+			"%s: quant_method %s asks for %s, but the experts of %s are "
+			"stored as %s",
+			layer->config_path,
+			declared->method != NULL ? declared->method : "(none)",
 			declared->name, layer->name, present->name);
 	if (present == NULL)
 		layer->fused = 0; /* describe() names the tensor that it misses */

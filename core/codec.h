@@ -73,6 +73,15 @@ extern const struct moek_codec moek_codec_rows;
 extern const struct moek_codec moek_codec_packed;
 extern const struct moek_codec moek_codec_blocks;
 
+/**
+ * The codec that quantization_config (or NULL) names, by the config alone: a method
+ * that is not read is refused before any weight file is opened.
+ */
+int32_t moek_codec_declared(const char *config_path,
+                            const struct moek_json *quantization,
+                            const struct moek_codec **codec_out,
+                            struct moek_error *error_out);
+
 /** 1: expert 0 of the layer is there in a form that some codec knows. */
 int moek_codec_present(struct moek_expert_layer *layer);
 

@@ -626,10 +626,14 @@ START_TEST(files_that_are_not_there_or_no_json_are_errors)
 }
 END_TEST
 
-START_TEST(a_model_type_that_is_not_known_is_refused_by_name)
+START_TEST(what_the_config_alone_rules_out_opens_no_weights)
 {
+	/* there is no model.safetensors, and nobody asks for it */
 	kit_write(kit_path(folder, "config.json"), "{\"model_type\":\"gemma4\"}", 23);
 	EXPECT_ERROR(MOEK_REFUSED, "model_type \"gemma4\" is not known to moek");
+	write_config(1, 2, 1, 6, 4,
+	             ",\"quantization_config\":{\"quant_method\":\"awq\"}");
+	EXPECT_ERROR(MOEK_REFUSED, "quant_method \"awq\" is not read");
 }
 END_TEST
 
@@ -1017,7 +1021,7 @@ int main(void)
 	tcase_add_test(tests, layers_that_predict_further_tokens_are_left_alone);
 	tcase_add_test(tests, a_model_without_experts_is_an_error);
 	tcase_add_test(tests, files_that_are_not_there_or_no_json_are_errors);
-	tcase_add_test(tests, a_model_type_that_is_not_known_is_refused_by_name);
+	tcase_add_test(tests, what_the_config_alone_rules_out_opens_no_weights);
 	tcase_add_test(tests, shards_are_found_by_the_index_only);
 	tcase_add_test(tests, a_tensor_that_the_index_misplaces_is_an_error);
 	tcase_add_test(tests, tensors_that_the_index_lacks_are_warned_of_once);
