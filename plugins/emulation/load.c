@@ -173,7 +173,9 @@ static int32_t check(const struct load *load, const struct moek_matrix *m)
 		return contradiction(load, "scale type", m->scale, load->scheme->scale);
 	if (m->scales == NULL)
 		return contradiction(load, "presence of scales", 0, 1);
-	if (m->group_size != l->group_size)
+	/* one group for the whole row may be said in many ways */
+	if (m->group_size != l->group_size &&
+	    (m->group_size < l->columns || l->group_size < l->columns))
 		return contradiction(load, "group size", m->group_size, l->group_size);
 	return MOEK_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "naive.h"
 
@@ -227,4 +228,41 @@ void naive_quantise(const struct moek_problem *problem, const float *row,
 			               row_out + i);
 	for (i = 0; problem->activations == MOEK_A16 && i < count; i++)
 		row_out[i] = row[i];
+}
+
+int naive_slot(const struct moek_problem *problem, const struct moek_expert *expert,
+               const float *x, double *y_out)
+{
+	uint64_t n = problem->intermediate,
+		 width = n > problem->hidden ? n : problem->hidden;
+	double *values = calloc(2 * width, sizeof(*values)), *a = values + width, size;
+	float *row = calloc(2 * width, sizeof(*row));
+	uint64_t i;
+
+	if (values == NULL || row == NULL) {
+		free(values);
+		free(row);
+		return 0;
+	}
+	naive_quantise(problem, x, problem->hidden, expert->gate.input_scale, row);
+	for (i = 0; i < problem->hidden; i++)
+		values[i] = (double)row[i];
+	for (i = 0; i < n; i++) {
+		double g = naive_dot(&expert->gate, i, values, &size);
+		double u = problem->gated ? naive_dot(&expert->up, i, values, &size)
+		                          : 0;
+
+		row[i] = (float)naive_activate(problem, g, u);
+		if (problem->activations == MOEK_A16)
+			row[i] = (float)naive_round(problem->input_type,
+			                            (double)row[i]);
+	}
+	naive_quantise(problem, row, n, expert->down.input_scale, row + width);
+	for (i = 0; i < n; i++)
+		a[i] = (double)row[width + i];
+	for (i = 0; i < problem->hidden; i++)
+		y_out[i] = naive_dot(&expert->down, i, a, &size);
+	free(values);
+	free(row);
+	return 1;
 }

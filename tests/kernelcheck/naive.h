@@ -25,4 +25,9 @@ void naive_quantise(const struct moek_problem *problem, const float *row,
 /** Nearest value of F32, F16 or BF16, ties to even. */
 double naive_round(uint32_t type, double value);
 
+/** One slot: the expert's output for @x [hidden] before the router weight, in [hidden].
+ */
+int naive_slot(const struct moek_problem *problem, const struct moek_expert *expert,
+               const float *x, double *y_out);
+
 #endif
