@@ -70,6 +70,9 @@ shows "$out" '^layers\.0 +emulation\.any ' 'so emulation runs'
 sed 's/^emulation/plain = on\n&/' last.ini >first.ini
 exits 0 'with a line of the INI before emulation' run_plain --config first.ini
 shows "$out" '^layers\.0 +plain\.bf16 ' 'it runs'
+exits 0 'kernelcheck holds it to emulation' "$MOEK_TEST_BUILD/tests/kernelcheck/kernelcheck" \
+	"$plugin_dir/plain.so" --quiet
+shows "$out" '^[1-9][0-9]* passed, 0 failed, ' 'in more than nothing'
 exits 1 'an int4 checkpoint is refused by it' "$root/bin/moek" explain \
 	"$models/tiny-qwen3moe-ct-sym-g32" --backend 'require plain'
 shows "$out" 'weight.*int4.*bf16' 'with what was found and what is accepted'
