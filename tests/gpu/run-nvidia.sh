@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The kernels and the host code of plugins/rdna3 on an NVIDIA GPU: nvcc builds the kernels,
+# cudahip.c stands for the HIP runtime, the cases are those of tests/check_rdna3.c, large
+# ones included. Then the sanitizers of CUDA on the small ones. From the root of the tree,
+# with gcc and the CUDA toolkit only:
+#
+#   tests/gpu/run-nvidia.sh [all | build | cases | memcheck | racecheck | synccheck | initcheck]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+what=${1:-all}
+work=${MOEK_NVIDIA_BUILD:-/tmp/moek-nvidia}
+cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+arch=${MOEK_NVIDIA_ARCH:-sm_90}
+mkdir -p "$work/plugins/rdna3"
+
+build() {
+	nvcc -x cu -arch="$arch" -std=c++17 -O3 -lineinfo --cubin -Iplugins/gpu \
+		plugins/rdna3/kernels.hip -o "$work/kernels.cubin" &
+	# an ELF header that says gfx1100: what find_image() and the runtime look at
+	cat >"$work/images.c" <<-'CODE'
+		#include "plugins/rdna3/rdna3.h"
+		static const unsigned char header[64] = { 0x7f, 'E', 'L', 'F', [18] = 0xe0, [48] = 0x41 };
+		const struct rdna3_image rdna3_images[] = { { "gfx1100", header }, { 0, 0 } };
+	CODE
+	local flags="-std=gnu11 -O2 -g -Wall -Wextra -fPIC -fvisibility=hidden -Iinclude -I."
+	gcc $flags -shared plugins/rdna3/{plugin,layout,forward}.c plugins/gpu/*.c "$work/images.c" \
+		-o "$work/rdna3.so" -ldl -lpthread
+	gcc $flags -shared -I"$cuda/include" tests/gpu/cudahip.c -o "$work/fakehip.so" \
+		-L"$cuda/lib64/stubs" -lcuda
+	gcc $flags -Itests/gpu/minicheck tests/check_rdna3.c tests/gpu/sysfs.c \
+		-o "$work/check" -lm -ldl
+	wait $!
+}
+
+export MOEK_TEST_PLUGINS=$work MOEK_TEST_FAKES=$work CUDAHIP_CUBIN=$work/kernels.cubin
+
+cases() {
+	nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+	MOEK_TEST_VERBOSE=1 MOEK_TEST_LARGE=1 "$work/check"
+}
+
+sanitize() { # TOOL [environment]
+	local tool=$1
+	shift
+	echo "== compute-sanitizer $tool"
+	env "$@" timeout 540 compute-sanitizer --tool "$tool" --error-exitcode 9 "$work/check" |
+		tail -n 3
+}
+
+case $what in
+build) build ;;
+cases) cases ;;
+memcheck | racecheck | synccheck) sanitize "$what" ;;
+initcheck) sanitize initcheck CUDAHIP_POISON=0 ;;
+all)
+	build
+	cases
+	sanitize memcheck
+	sanitize racecheck
+	sanitize synccheck
+	sanitize initcheck CUDAHIP_POISON=0
+	;;
+*)
+	echo "unknown: $what"
+	exit 2
+	;;
+esac
