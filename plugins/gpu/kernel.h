@@ -364,7 +364,9 @@ GPU_DEVICE gpu_u32 gpu_pick_bytes(gpu_u32 high, gpu_u32 low, gpu_u32 selector)
 #include <moek/formats.h>
 
 #define GPU_KERNEL(threads) static void
-#define GPU_DEVICE static inline
+/* not inlined: an instance of a kernel for each format, with a sanitizer on top, takes a
+ * compiler minutes */
+#define GPU_DEVICE static __attribute__((noinline, unused))
 /* one block at a time runs on an operating-system thread; the fibers poison it between
  * blocks: all of it lies in the section "gpu_lds" */
 #define GPU_SHARED(type, name, count)                                                  \
