@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A HIP runtime over the CUDA driver, for tests: the unmodified host code of a plugin runs
- * its kernels, built by nvcc, on an NVIDIA GPU. The code object handed to
- * hipModuleLoadData is looked at no further than its first bytes: the kernels come from the
- * file CUDAHIP_CUBIN. Memory is filled with NaN patterns unless CUDAHIP_POISON is 0.
+ * A HIP runtime over the CUDA driver, for tests: the unmodified host code of a plugin
+ * runs its kernels, built by nvcc, on an NVIDIA GPU. The code object handed to
+ * hipModuleLoadData is looked at no further than its first bytes: the kernels come from
+ * the file CUDAHIP_CUBIN. Memory is filled with NaN patterns unless CUDAHIP_POISON is
+ * 0.
  */
 #include <cuda.h>
 #include <stdint.h>
@@ -71,7 +72,8 @@ API int hipDeviceGetName(char *text_out, int bytes, int device)
 	CUresult result = enter();
 
 	(void)device;
-	return finish(result == CUDA_SUCCESS ? cuDeviceGetName(text_out, bytes, 0) : result,
+	return finish(result == CUDA_SUCCESS ? cuDeviceGetName(text_out, bytes, 0)
+	                                     : result,
 	              "name");
 }
 
@@ -106,15 +108,16 @@ API int hipFree(void *address)
 API int hipMemcpy(void *to, const void *from, size_t bytes, int kind)
 {
 	(void)kind; /* the driver knows which address is whose */
-	return finish(cuMemcpy((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes),
+	return finish(cuMemcpy((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+	                       bytes),
 	              "copy");
 }
 
 API int hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream)
 {
 	(void)kind;
-	return finish(cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
-	                            bytes, stream),
+	return finish(cuMemcpyAsync((CUdeviceptr)(uintptr_t)to,
+	                            (CUdeviceptr)(uintptr_t)from, bytes, stream),
 	              "copy");
 }
 
@@ -132,7 +135,8 @@ API int hipModuleLoadData(void **module_out, const void *image)
 {
 	if (memcmp(image, "\177ELF", 4) != 0)
 		return 200;
-	return finish(cuModuleLoad((CUmodule *)module_out, getenv("CUDAHIP_CUBIN")), "load");
+	return finish(cuModuleLoad((CUmodule *)module_out, getenv("CUDAHIP_CUBIN")),
+	              "load");
 }
 
 API int hipModuleUnload(void *module)
@@ -142,7 +146,8 @@ API int hipModuleUnload(void *module)
 
 API int hipModuleGetFunction(void **function_out, void *module, const char *name)
 {
-	return finish(cuModuleGetFunction((CUfunction *)function_out, module, name), name);
+	return finish(cuModuleGetFunction((CUfunction *)function_out, module, name),
+	              name);
 }
 
 API int hipModuleLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,

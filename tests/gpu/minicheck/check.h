@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of libcheck that check_rdna3.c uses, for machines that have only a compiler: no
- * forks, the first failure ends the program. */
+/* The part of libcheck that check_rdna3.c uses, for machines that have only a compiler:
+ * no forks, the first failure ends the program. */
 #ifndef MOEK_MINICHECK_H
 #define MOEK_MINICHECK_H
 
@@ -24,7 +24,10 @@ typedef TCase Suite;
 typedef TCase SRunner;
 enum { CK_NORMAL };
 
-#define START_TEST(name) static void name(int _i) { (void)_i;
+#define START_TEST(name)                                                               \
+	static void name(int _i)                                                       \
+	{                                                                              \
+		(void)_i;
 #define END_TEST }
 
 #define ck_assert_msg(good, ...)                                                       \
@@ -45,10 +48,11 @@ enum { CK_NORMAL };
 #define ck_assert_ptr_nonnull(a) ck_assert((a) != NULL)
 
 #define tcase_add_test(t, name) minicheck_add(t, #name, name, 0, 1)
-#define tcase_add_loop_test(t, name, first, end) minicheck_add(t, #name, name, first, end)
+#define tcase_add_loop_test(t, name, first, end)                                       \
+	minicheck_add(t, #name, name, first, end)
 
-static inline void minicheck_add(TCase *t, const char *name, minicheck_test *test, int first,
-                                 int end)
+static inline void minicheck_add(TCase *t, const char *name, minicheck_test *test,
+                                 int first, int end)
 {
 	t->tests[t->count].name = name;
 	t->tests[t->count].test = test;
