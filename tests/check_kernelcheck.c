@@ -66,7 +66,7 @@ static void start(const char *name)
 	char path[4096];
 
 	snprintf(path, sizeof(path), "%s/emulation.so", getenv("MOEK_TEST_PLUGINS"));
-	ck_assert_msg(bed_open(path, path, 2, &bed, &error) == MOEK_OK, "%s",
+	ck_assert_msg(bed_open(path, path, "", 2, &bed, &error) == MOEK_OK, "%s",
 	              error.text);
 	find_case(name);
 	ck_assert(material_make(&the_case, 5, &material));

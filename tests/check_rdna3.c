@@ -961,6 +961,44 @@ START_TEST(bytes_are_loaded_once_and_in_their_place)
 }
 END_TEST
 
+/* EX-SH1..4 of the exllama order, that ours shares inside a word of eight columns */
+START_TEST(a_word_of_eight_columns_is_in_exllama_order)
+{
+	static const uint32_t words[][2] = { { 0x76543210, 0x75316420 },
+		                             { 0xfedcba98, 0xfdb9eca8 },
+		                             { 0x12345678, 0x13572468 },
+		                             { 0xa4bf9870, 0xab974f80 } };
+	const struct moek_experts *experts = plugin->experts[0];
+	struct moek_problem p = good_problem(MOEK_INT4);
+	struct moek_expert expert;
+	uint64_t align, bytes;
+	void *weights, *layer;
+	uint32_t got;
+	struct bench b;
+	size_t i;
+
+	make_bench(&p, 1, 0, &b);
+	bytes = experts->prepared_size(&p, &align);
+	plugin->alloc(handle, &device, bytes, &weights);
+	ck_assert_int_eq(experts->create(handle, &device, &p, weights, &layer),
+	                 MOEK_OK);
+	for (i = 0; i < COUNT(words); i++)
+		memcpy(b.experts[0][0].codes + 4 * i, &words[i][0], 4);
+	expert.gate = b.experts[0][0].canonical;
+	expert.up = b.experts[0][1].canonical;
+	expert.down = b.experts[0][2].canonical;
+	ck_assert_int_eq(experts->load_expert(layer, 0, &expert), MOEK_OK);
+	for (i = 0; i < COUNT(words); i++) {
+		plugin->copy(handle, &device, &got, (char *)weights + 4 * i, 4,
+		             MOEK_TO_HOST, NULL);
+		ck_assert_uint_eq(got, words[i][1]);
+	}
+	experts->destroy(layer);
+	plugin->free(handle, &device, weights);
+	free_bench(&b);
+}
+END_TEST
+
 START_TEST(workspace_never_shrinks_and_is_bounded)
 {
 	struct moek_problem p = good_problem(MOEK_INT4);
@@ -1035,6 +1073,7 @@ static Suite *suite(int with_code)
 		tcase_add_loop_test(t, agrees_with_double_precision_in_both_orders, 0,
 		                    count_cases());
 		tcase_add_test(t, bytes_are_loaded_once_and_in_their_place);
+		tcase_add_test(t, a_word_of_eight_columns_is_in_exllama_order);
 		tcase_add_test(t, refuses_a_batch_that_its_loads_cannot_read);
 	}
 	suite_add_tcase(s, t);

@@ -20,6 +20,7 @@ static const char usage[] =
 	"  --list            print the names of the cases\n"
 	"  --seed N          of the random values (1)\n"
 	"  --threads N       workers (2); each case also runs with one\n"
+	"  --config FILE     a moek.ini, for options of the plugin (default: none)\n"
 	"  --reference FILE  emulation.so (default: beside PLUGIN.so)\n"
 	"  --quiet           print failures and the closing line only\n"
 	"  --bench           when a case agrees, time it; then layers of models\n"
@@ -29,7 +30,7 @@ static const char usage[] =
 enum format { PLAIN, TAP, JSON };
 
 struct options {
-	const char *plugin, *cases, *backend;
+	const char *plugin, *cases, *backend, *config;
 	char reference[4096];
 	uint64_t seed;
 	uint32_t threads;
@@ -323,6 +324,8 @@ static int take_value(const char *name, const char *value, struct options *o)
 		o->cases = value;
 	else if (strcmp(name, "--backend") == 0)
 		o->backend = value;
+	else if (strcmp(name, "--config") == 0)
+		o->config = value;
 	else if (strcmp(name, "--reference") == 0)
 		snprintf(o->reference, sizeof(o->reference), "%s", value);
 	else if (strcmp(name, "--seed") == 0)
@@ -394,7 +397,7 @@ static struct moek_registry *open_fast(const struct options *o)
 	const struct moek_registry_options options = {
 		.struct_size = MOEK_REGISTRY_OPTIONS_SIZE_1_0,
 		.threads = o->threads,
-		.config_file = "",
+		.config_file = o->config,
 		.plugin_dirs = folders,
 		.checks = 2,
 		.ignore_environment = 1,
@@ -414,7 +417,7 @@ static struct moek_registry *open_fast(const struct options *o)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .seed = 1, .threads = 2 };
+	struct options o = { .seed = 1, .threads = 2, .config = "" };
 	struct moek_error error = { .text = "" };
 	struct moek_registry *fast = NULL;
 	struct tally tally = { { 0, 0, 0 } };
@@ -430,7 +433,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	default_reference(&o);
-	if (bed_open(o.plugin, o.reference, o.threads, &bed, &error) != MOEK_OK) {
+	if (bed_open(o.plugin, o.reference, o.config, o.threads, &bed, &error) !=
+	    MOEK_OK) {
 		fprintf(stderr, "kernelcheck: %s\n", error.text);
 		return 2;
 	}

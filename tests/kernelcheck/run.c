@@ -37,14 +37,14 @@ static int name_of(const char *path, char *name_out, size_t bytes)
 	return 1;
 }
 
-static int32_t open_registry(const char *const *folders, uint32_t threads,
-                             struct moek_registry **registry_out,
+static int32_t open_registry(const char *const *folders, const char *config,
+                             uint32_t threads, struct moek_registry **registry_out,
                              struct moek_error *error_out)
 {
 	const struct moek_registry_options options = {
 		.struct_size = MOEK_REGISTRY_OPTIONS_SIZE_1_0,
 		.threads = threads,
-		.config_file = "",
+		.config_file = config,
 		.plugin_dirs = folders,
 		.checks = 1,
 		.ignore_environment = 1,
@@ -53,8 +53,8 @@ static int32_t open_registry(const char *const *folders, uint32_t threads,
 	return moek_registry_open(&options, registry_out, error_out);
 }
 
-int32_t bed_open(const char *subject, const char *reference, uint32_t threads,
-                 struct bed *bed_out, struct moek_error *error_out)
+int32_t bed_open(const char *subject, const char *reference, const char *config,
+                 uint32_t threads, struct bed *bed_out, struct moek_error *error_out)
 {
 	char own[4096], other[4096];
 	const char *const folders[] = { own, other, NULL };
@@ -68,9 +68,9 @@ int32_t bed_open(const char *subject, const char *reference, uint32_t threads,
 		         "%s: not the name of a plugin, NAME.so", subject);
 		return MOEK_BAD_ARGUMENT;
 	}
-	status = open_registry(folders, threads, &bed.many, error_out);
+	status = open_registry(folders, config, threads, &bed.many, error_out);
 	if (status == MOEK_OK)
-		status = open_registry(folders, 1, &bed.one, error_out);
+		status = open_registry(folders, config, 1, &bed.one, error_out);
 	if (status == MOEK_OK)
 		*bed_out = bed;
 	else

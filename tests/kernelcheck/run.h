@@ -12,8 +12,8 @@ struct bed {
 };
 
 /** @reference: path of emulation.so. */
-int32_t bed_open(const char *subject, const char *reference, uint32_t threads,
-                 struct bed *bed_out, struct moek_error *error_out);
+int32_t bed_open(const char *subject, const char *reference, const char *config,
+                 uint32_t threads, struct bed *bed_out, struct moek_error *error_out);
 void bed_close(struct bed *bed);
 
 /** One layer on one backend, with its workspace. */
