@@ -5,13 +5,16 @@
 
 #include <moek/experts.h>
 
-#define ROWS 32u /* outputs of a panel; gate_up: 16 gate rows, then their 16 up rows   \
-	          */
-#define STEP 32u /* columns of a step */
-#define STEP_BYTES (ROWS * STEP / 2)
+/* Outputs of a panel; of gate_up 16 gate rows, then their 16 up rows. */
+#define ROWS 32u
 #define HALF (ROWS / 2)
-#define TILE 4u  /* most tokens of one kernel call */
-#define LINE 64u /* bytes of a cache line */
+/* Columns of a step. */
+#define STEP 32u
+#define STEP_BYTES (ROWS * STEP / 2)
+/* Most tokens of one kernel call. */
+#define TILE 4u
+/* Bytes of a cache line. */
+#define LINE 64u
 
 /**
  * How a unit of a panel (a head with scales and zero points, then steps of nibbles) is

@@ -9,11 +9,16 @@
 
 #include <string.h>
 
-#define CHUNK 96u /* tokens of a piece: their packed rows stay in the L2 cache */
-#define LEAST_BYTES 131072u /* weights of a piece, unless the expert has fewer */
-#define AHEAD_BYTES 3072u   /* prefetch distance within one stream */
-#define FEW_TOKENS 4u       /* are packed and summed by the caller alone */
-#define ROWS_AT_ONCE 8u     /* tokens of a task that packs or sums */
+/* Tokens of a piece: their packed rows stay in the L2 cache. */
+#define CHUNK 96u
+/* Weights of a piece, unless the expert has fewer. */
+#define LEAST_BYTES 131072u
+/* Prefetch distance within one stream. */
+#define AHEAD_BYTES 3072u
+/* So few tokens are packed and summed by the caller alone. */
+#define FEW_TOKENS 4u
+/* Tokens of a task that packs or sums. */
+#define ROWS_AT_ONCE 8u
 
 enum { PACKED_INPUT, HIDDEN, OUTPUTS, ORDER, STARTS, PIECES, BUFFERS };
 

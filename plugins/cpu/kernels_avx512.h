@@ -63,6 +63,15 @@ INLINE void prefetch_step(const uint8_t **ahead, uint64_t lines)
 	*ahead += lines * LINE;
 }
 
+/* Four bytes of activations to every lane. */
+INLINE __m512i dword_at(const void *from)
+{
+	int32_t dword;
+
+	memcpy(&dword, from, sizeof(dword));
+	return _mm512_set1_epi32(dword);
+}
+
 /* ---- int8 ---- */
 
 /* Low or high nibbles of each byte as unsigned values. */
@@ -101,12 +110,9 @@ INLINE void dot_int8(__m512i sums[2][TILE], const uint8_t *codes,
 
 		UNROLL for (uint32_t t = 0; t < count; t++)
 		{
-			int32_t quads[2];
-			__m512i even_x, odd_x;
+			__m512i even_x = dword_at(rows[t]->codes + 8 * j);
+			__m512i odd_x = dword_at(rows[t]->codes + 8 * j + 4);
 
-			memcpy(quads, rows[t]->codes + 8 * j, sizeof(quads));
-			even_x = _mm512_set1_epi32(quads[0]);
-			odd_x = _mm512_set1_epi32(quads[1]);
 			sums[0][t] = _mm512_dpbusd_epi32(sums[0][t], top_even, even_x);
 			sums[1][t] = _mm512_dpbusd_epi32(sums[1][t], low_even, even_x);
 			odd[0][t] = _mm512_dpbusd_epi32(odd[0][t], top_odd, odd_x);
@@ -268,15 +274,24 @@ static const uint16_t bf16_e2m1[32] __attribute__((aligned(64))) = {
 	0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0,
 };
 
-/* Nibble i of each word as bf16. */
-INLINE __m512bh bf16_weights(const enum format format, __m512i table, __m512i codes,
-                             const uint32_t i, __m512i zeros)
+/* Words whose lowest five bits say the weight of nibble n of each word. */
+INLINE void bf16_indices(const enum format format, __m512i codes, __m512i zeros,
+                         __m512i indices[4])
 {
-	codes = _mm512_srli_epi16(codes, (int)(4 * i));
-	if (has_zero(format))
-		codes = _mm512_sub_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(15)),
-		                         zeros);
-	return (__m512bh)_mm512_permutexvar_epi16(codes, table);
+	const __m512i low = _mm512_set1_epi8(15);
+
+	if (!has_zero(format)) {
+		indices[0] = codes;
+		indices[1] = _mm512_srli_epi16(codes, 4);
+		indices[2] = _mm512_srli_epi16(codes, 8);
+		indices[3] = _mm512_srli_epi16(codes, 12);
+		return;
+	}
+	indices[0] = _mm512_sub_epi8(_mm512_and_si512(codes, low), zeros);
+	indices[1] = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16(codes, 4), low),
+	                             zeros);
+	indices[2] = _mm512_srli_epi16(indices[0], 8);
+	indices[3] = _mm512_srli_epi16(indices[1], 8);
 }
 
 /* Chains of additions for one sum: enough to hide the latency, few enough for
@@ -290,9 +305,61 @@ INLINE void clear_chains(__m512 sums[4][2][TILE], const uint32_t count)
 			sums[c][0][t] = sums[c][1][t] = _mm512_setzero_ps();
 }
 
-INLINE __m512i in_both_words(__m512i dwords)
+INLINE __m512i in_each_byte(__m512i dwords)
 {
-	return _mm512_or_si512(dwords, _mm512_slli_epi32(dwords, 16));
+	const __m512i first = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+
+	return _mm512_shuffle_epi8(dwords, first);
+}
+
+/* Four lines of a step, or the two of a half, for both vectors of rows. */
+INLINE void dot_bf16(__m512 sums[4][2][TILE], const uint8_t *codes,
+                     const uint8_t *const rows[TILE], __m512i table,
+                     const __m512i zeros[2], const uint32_t count,
+                     const enum format format)
+{
+	const uint32_t lines = is_halved(format) ? 2 : 4;
+
+	UNROLL for (uint32_t j = 0; j < lines; j++)
+	{
+		__m512i top[4], low[4];
+
+		bf16_indices(format, _mm512_loadu_si512(codes + j * LINE), zeros[0],
+		             top);
+		bf16_indices(format,
+		             _mm512_loadu_si512(codes + STEP_BYTES / 2 + j * LINE),
+		             zeros[1], low);
+		UNROLL for (uint32_t n = 0; n < 4; n++)
+		{
+			const uint32_t c = n % CHAINS(count);
+			__m512bh w0 = (__m512bh)_mm512_permutexvar_epi16(top[n], table);
+			__m512bh w1 = (__m512bh)_mm512_permutexvar_epi16(low[n], table);
+
+			UNROLL for (uint32_t t = 0; t < count; t++)
+			{
+				__m512bh x = (__m512bh)dword_at(rows[t] + j * 16 +
+				                                n * 4);
+
+				sums[c][0][t] = _mm512_dpbf16_ps(sums[c][0][t], w0, x);
+				sums[c][1][t] = _mm512_dpbf16_ps(sums[c][1][t], w1, x);
+			}
+		}
+	}
+}
+
+INLINE void scale_bf16(__m512 totals[TILE], __m512 sums[4][2][TILE],
+                       const uint32_t half, __m512 scales, const uint32_t count)
+{
+	UNROLL for (uint32_t t = 0; t < count; t++)
+	{
+		__m512 sum = _mm512_add_ps(sums[0][half][t], sums[1][half][t]);
+
+		if (CHAINS(count) == 4)
+			sum = _mm512_add_ps(
+				sum, _mm512_add_ps(sums[2][half][t], sums[3][half][t]));
+		totals[t] = _mm512_fmadd_ps(sum, scales, totals[t]);
+	}
 }
 
 INLINE void bf16_panel(struct panel *panel, const uint32_t count,
@@ -300,10 +367,10 @@ INLINE void bf16_panel(struct panel *panel, const uint32_t count,
 {
 	const struct layout *layout = panel->layout;
 	const uint64_t steps = layout->steps, head_bytes = layout->head_bytes;
-	const uint64_t many = format == INT4_MANY || format == INT4_ZERO_MANY
-	                              ? layout->unit_steps
-	                      : format == MXFP4_PAIR ? 2
-	                                             : 1;
+	/* but for one row, one step is a loop too: else the compiler would spill */
+	const int straight = count == 1 &&
+	                     (format == INT4_32 || format == INT4_ZERO_32);
+	const uint64_t many = straight ? 1 : layout->unit_steps;
 	const uint32_t sets = is_halved(format) || format == MXFP4_PAIR ? 2 : 1;
 	const __m512i table = _mm512_load_si512(format == MXFP4_PAIR ? bf16_e2m1
 	                                        : has_zero(format)   ? bf16_signed
@@ -319,92 +386,36 @@ INLINE void bf16_panel(struct panel *panel, const uint32_t count,
 	}
 	for (uint64_t step = 0; step < steps; step += many) {
 		const uint8_t *head = unit, *codes = unit + head_bytes;
-		const uint64_t unit_steps = steps - step >= many ? many : steps - step;
-		/* steps of a set of scales; its lines in a step */
-		const uint64_t set_steps = format == INT4_MANY ||
-		                                           format == INT4_ZERO_MANY
-		                                   ? unit_steps
-		                                   : 1;
-		const uint32_t lines = is_halved(format) ? 2 : 4;
+		const uint64_t unit_steps = straight || steps - step >= many
+		                                    ? many
+		                                    : steps - step;
 
 		UNROLL for (uint32_t set = 0; set < sets; set++)
 		{
+			const uint64_t set_steps = sets == 2 ? 1 : unit_steps;
 			__m512 sums[4][2][TILE];
 			__m512i zeros[2] = { _mm512_setzero_si512(),
 				             _mm512_setzero_si512() };
 
 			clear_chains(sums, count);
 			if (has_zero(format)) {
-				zeros[0] = in_both_words(
+				zeros[0] = in_each_byte(
 					head_zeros(layout, head, set, 0));
-				zeros[1] = in_both_words(
+				zeros[1] = in_each_byte(
 					head_zeros(layout, head, set, 1));
 			}
 			for (uint64_t i = 0; i < set_steps; i++) {
 				if (!is_halved(format) || set == 0)
 					prefetch_step(&ahead, panel->ahead_lines);
-				UNROLL for (uint32_t j = 0; j < lines; j++)
-				{
-					__m512i top = _mm512_loadu_si512(codes +
-					                                 j * LINE);
-					__m512i low = _mm512_loadu_si512(
-						codes + STEP_BYTES / 2 + j * LINE);
-
-					UNROLL for (uint32_t n = 0; n < 4; n++)
-					{
-						const uint32_t c = n % CHAINS(count);
-						__m512bh w0 = bf16_weights(format,
-						                           table, top,
-						                           n, zeros[0]);
-						__m512bh w1 = bf16_weights(format,
-						                           table, low,
-						                           n, zeros[1]);
-
-						UNROLL for (uint32_t t = 0; t < count;
-						            t++)
-						{
-							int32_t pair;
-							__m512bh x;
-
-							memcpy(&pair,
-							       rows[t] + j * 16 + n * 4,
-							       4);
-							x = (__m512bh)_mm512_set1_epi32(
-								pair);
-							sums[c][0]
-							    [t] = _mm512_dpbf16_ps(
-								    sums[c][0][t], w0,
-								    x);
-							sums[c][1]
-							    [t] = _mm512_dpbf16_ps(
-								    sums[c][1][t], w1,
-								    x);
-						}
-					}
-				}
+				dot_bf16(sums, codes, rows, table, zeros, count,
+				         format);
 				codes += is_halved(format) ? 2 * LINE : STEP_BYTES;
 				UNROLL for (uint32_t t = 0; t < count; t++)
-					rows[t] += lines * 16;
+					rows[t] += is_halved(format) ? STEP : 2 * STEP;
 			}
-			UNROLL for (uint32_t half = 0; half < 2; half++)
-			{
-				__m512 scales = head_scales(format, layout, head, set,
-				                            half);
-
-				UNROLL for (uint32_t t = 0; t < count; t++)
-				{
-					__m512 sum = _mm512_add_ps(sums[0][half][t],
-					                           sums[1][half][t]);
-
-					if (CHAINS(count) == 4)
-						sum = _mm512_add_ps(
-							sum, _mm512_add_ps(
-								     sums[2][half][t],
-								     sums[3][half][t]));
-					totals[half][t] = _mm512_fmadd_ps(
-						sum, scales, totals[half][t]);
-				}
-			}
+			UNROLL for (uint32_t half = 0; half < 2; half++) scale_bf16(
+				totals[half], sums, half,
+				head_scales(format, layout, head, set, half), count);
 		}
 		unit += head_bytes + unit_steps * STEP_BYTES;
 	}

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#if defined(__F16C__)
+#if defined(__F16C__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -130,6 +130,37 @@ INLINE integers weights_of(const enum format format, integers dwords, const uint
 	return (size ^ sign) - sign;
 }
 
+/* The same as floats. */
+INLINE vector floats_of(const enum format format, integers dwords, const uint32_t n,
+                        integers zeros)
+{
+#if defined(__AVX512F__)
+	/* the table is asked with the lowest four bits of each lane */
+	const __m512 doubled = _mm512_setr_ps(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3,
+	                                      -4, -6, -8, -12);
+	const __m512 symmetric = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2,
+	                                        3, 4, 5, 6, 7);
+
+	if (!has_zero(format))
+		return (vector)_mm512_permutexvar_ps(
+			_mm512_srli_epi32((__m512i)dwords, 4 * n),
+			format == MXFP4_PAIR ? doubled : symmetric);
+#elif defined(__AVX2__)
+	/* with the lowest three; the fourth is the sign */
+	const __m256 doubled = _mm256_setr_ps(0, 1, 2, 3, 4, 6, 8, 12);
+
+	if (format == MXFP4_PAIR) {
+		__m256 size = _mm256_permutevar8x32_ps(
+			doubled, _mm256_srli_epi32((__m256i)dwords, (int)(4 * n)));
+		__m256i sign = _mm256_slli_epi32((__m256i)dwords, (int)(28 - 4 * n));
+
+		return (vector)_mm256_xor_ps(
+			size, _mm256_and_ps((__m256)sign, _mm256_set1_ps(-0.0f)));
+	}
+#endif
+	return __builtin_convertvector(weights_of(format, dwords, n, zeros), vector);
+}
+
 /* Line j of a step, for the vector of rows that begins at `row`. */
 INLINE integers dwords_at(const uint8_t *step, uint32_t j, uint32_t row)
 {
@@ -173,10 +204,8 @@ INLINE void step_f32(struct pass *pass, const uint8_t *codes, const struct panel
 			vector weights[BLOCK];
 
 			UNROLL for (uint32_t v = 0; v < BLOCK; v++)
-				weights[v] = __builtin_convertvector(
-					weights_of(format, dwords[v], n,
-			                           pass->zeros[v]),
-					vector);
+				weights[v] = floats_of(format, dwords[v], n,
+			                               pass->zeros[v]);
 			UNROLL for (uint32_t t = 0; t < count; t++)
 			{
 				float x;
