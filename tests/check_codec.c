@@ -296,13 +296,15 @@ START_TEST(packed_symmetric_codes) /* V-CT-1, with each type of scale */
 }
 END_TEST
 
-START_TEST(packed_rows_that_end_inside_a_word) /* V-CT-2; the last group is short */
+START_TEST(packed_rows_that_end_inside_a_word) /* V-CT-2, EX-CT1; short last groups */
 {
-	static const uint32_t codes[2] = { 0x0fedcba9, 0x00000087 };
-	static const float scales[2] = { 1, 2 };
-	static const float want[10] = { 1, 2, 3, 4, 5, 6, 7, -8, -2, 0 };
+	static const uint32_t codes[4] = { 0x0fedcba9, 0x00000087, 0xa4bf9870,
+		                           0x0000003d };
+	static const float scales[4] = { 1, 2, .5f, 4 };
+	static const float want[20] = { 1,  2,    3, 4,   5,    6,    7,  -8, -2, 0,
+		                        -4, -.5f, 0, .5f, 3.5f, 1.5f, -2, 1,  20, -20 };
 	const struct packed gate = { .module = "0.gate_proj",
-		                     .rows = 1,
+		                     .rows = 2,
 		                     .columns = 10,
 		                     .groups = 2,
 		                     .codes = codes,
@@ -310,11 +312,11 @@ START_TEST(packed_rows_that_end_inside_a_word) /* V-CT-2; the last group is shor
 		                     .scales = scales };
 	struct kit_file file = { 0 };
 
-	write_config("qwen3_moe", 10, 1,
+	write_config("qwen3_moe", 10, 2,
 	             packed_config("\"num_bits\":4,\"group_size\":8"));
 	add_packed_model(&file, &gate, 8);
 	save(&file);
-	expect_gate(want, 1);
+	expect_gate(want, 2);
 }
 END_TEST
 
@@ -898,6 +900,19 @@ START_TEST(a_bias_of_each_expert_is_read)
 }
 END_TEST
 
+START_TEST(a_bias_that_expert_0_does_not_have_is_an_error)
+{
+	struct kit_file file = { 0 };
+
+	write_config("qwen3_moe", 6, 4, "");
+	add_family(&file, &families[2], 6, 4);
+	kit_add(&file, EXPERTS "1.down_proj.bias", "BF16", "6", NULL);
+	save(&file);
+	EXPECT_ERROR(MOEK_BAD_FILE,
+	             "tensor " EXPERTS "1.down_proj.bias: expert 0 has no bias");
+}
+END_TEST
+
 START_TEST(an_expert_of_another_precision_is_named)
 {
 	struct kit_file file = { 0 };
@@ -1198,6 +1213,7 @@ int main(void)
 	                    (int)(sizeof(families) / sizeof(families[0])));
 	tcase_add_test(tests, rows_at_an_odd_address_are_copied);
 	tcase_add_test(tests, a_bias_of_each_expert_is_read);
+	tcase_add_test(tests, a_bias_that_expert_0_does_not_have_is_an_error);
 	tcase_add_test(tests, an_expert_of_another_precision_is_named);
 	tcase_add_test(tests, config_and_tensors_must_name_the_same_format);
 	tcase_add_test(tests, plain_rows_that_the_config_leaves_out_are_read);
