@@ -17,13 +17,17 @@ struct allowance derive_allowance(const struct moek_problem *problem,
 {
 	double terms = (double)numerics->terms;
 	double roundings = (double)numerics->roundings;
+	/* of the expected file, summed in plain fp32; 16 for the biases, the
+	 * activation, the router weight and the products' own roundings */
+	double chain = (double)problem->hidden + (double)problem->intermediate +
+	               (double)problem->top_k + 16;
 
 	if (file_type != problem->input_type)
 		roundings += 1;
 	return (struct allowance){
 		.per_magnitude = terms * unit_roundoff(numerics->accumulator) +
 		                 roundings * unit_roundoff(problem->input_type) +
-		                 terms * unit_roundoff(MOEK_F32),
+		                 chain * unit_roundoff(MOEK_F32),
 		.per_output = unit_roundoff(problem->output_type),
 		.least = least_roundoff(problem->output_type),
 	};

@@ -9,62 +9,59 @@
 #include <string.h>
 
 static const char run_text[] =
-	"Reads config.json and the safetensors of the folder CHECKPOINT, asks the\n"
-	"backends, prepares each expert layer and runs it.\n"
+	"Reads config.json and the safetensors of the folder CHECKPOINT, asks\n"
+	"the backends, prepares each expert layer and runs it.\n"
 	"\n"
-	"With --against FILE, for each layer N: layers.N.hidden_in [tokens][hidden] "
-	"is\n"
-	"the input and layers.N.moe_out [tokens][hidden] what is expected. With\n"
-	"layers.N.router_logits, moek routes hidden_in by itself and the choice is\n"
-	"compared: the same experts for each token, weights within 1e-6. A difference\n"
-	"counts as a tie only if moving the logits by no more than their fp32\n"
-	"summation error, 2 * hidden * 2^-24 * sum|x * w|, makes it vanish. With\n"
-	"layers.N.topk_ids [tokens][top_k] and layers.N.topk_weights, the experts run\n"
-	"on those. A NaN expected is a NaN required.\n"
+	"With --against FILE, for each layer N: layers.N.hidden_in\n"
+	"[tokens][hidden] is the input and layers.N.moe_out [tokens][hidden]\n"
+	"what is expected. With layers.N.router_logits, moek routes hidden_in by\n"
+	"itself and the choice is compared: the same experts for each token,\n"
+	"weights within 1e-6. A difference counts as a tie only if moving the\n"
+	"logits by no more than their fp32 summation error, 2 * hidden * 2^-24 *\n"
+	"sum|x * w|, makes it vanish. With layers.N.topk_ids [tokens][top_k] and\n"
+	"layers.N.topk_weights, the experts run on those. A NaN expected is a\n"
+	"NaN required.\n"
 	"\n"
 	"The allowance of an output y is derived, not chosen. S is its sum of\n"
-	"magnitudes, as emulation gives it; terms, accumulator and roundings are what\n"
-	"the backend declares; u is half an eps, the most that one rounding can be "
-        "off:\n"
-	"2^-24 for fp32, 2^-11 for fp16, 2^-8 for bf16:\n"
+	"magnitudes, as emulation gives it; terms, accumulator and roundings are\n"
+	"what the backend declares; u is half an eps, the most that one rounding\n"
+	"can be off: 2^-24 for fp32, 2^-11 for fp16, 2^-8 for bf16.\n"
 	"\n"
-	"    (terms * u(accumulator) + roundings * u(input)) * S        the backend\n"
-	"    + terms * 2^-24 * S        the expected file, which has fp32 sums as "
-        "well\n"
-	"    + u(output) * |y|                           one rounding to the output\n"
-	"    + u(input) * S     only with --type, when it rounds hidden_in once more\n"
+	"  (terms * u(accumulator) + roundings * u(input)) * S   the backend\n"
+	"  + (hidden + intermediate + top_k + 16) * 2^-24 * S    the file\n"
+	"  + u(output) * |y|                     one rounding to the output\n"
+	"  + u(input) * S  only where --type rounds hidden_in once more\n"
 	"\n"
-	"Without --against, seeded random rows are routed by the model's router and\n"
-	"run; norms and times are printed.\n";
+	"The second line takes the expected file to be summed in plain fp32.\n"
+	"\n"
+	"Without --against, seeded random rows are routed by the model's router\n"
+	"and run; norms and times are printed.\n";
 
 static const char explain_text[] =
-	"Answers who would run the expert layers of the folder CHECKPOINT, or the\n"
-	"problem that --problem states, and why each other candidate would not. Reads\n"
-	"no weights. Layers that are alike are answered once.\n"
+	"Answers who would run the expert layers of the folder CHECKPOINT, or\n"
+	"the problem that --problem states, and why each other candidate would\n"
+	"not. Reads no weights. Layers that are alike are answered once.\n"
 	"\n"
 	"--problem takes key=value,key=value with the fields of moek/problem.h:\n"
-	"experts, top_k, hidden, intermediate, weight, group_size, scale, "
-	"zero_points,\n"
-	"activation, input_type and so on; \"down.\" before a key sets that "
-	"projection\n"
-	"alone. What is not given is: input_type=bf16, output_type=bf16,\n"
-	"activation=silu, gated=1, activations=a16.\n"
+	"experts, top_k, hidden, intermediate, weight, group_size, scale,\n"
+	"zero_points, activation, input_type and so on; \"down.\" before a key\n"
+	"sets that projection alone. What is not given is: input_type=bf16,\n"
+	"output_type=bf16, activation=silu, gated=1, activations=a16.\n"
 	"\n"
 	"--facts FILE answers for another machine: the JSON of its devices, as\n"
 	"`moek list --json` prints them there.\n";
 
 static const struct command commands[] = {
 	{ "list", "", "plugins and devices, each with its state and cause",
-	  "Prints every plugin that is installed or named in moek.ini, and every "
-	  "device.\n",
+	  "Prints every plugin that is installed or named in moek.ini, and\n"
+	  "every device.\n",
 	  COMMAND_LIST, 0, command_list },
 	{ "explain", "CHECKPOINT | --problem KEY=VALUE,...",
 	  "who would run the expert layers, and why not the others", explain_text,
 	  COMMAND_EXPLAIN, 1, command_explain },
 	{ "inspect", "CHECKPOINT",
 	  "expert layers of a checkpoint: format, sizes, router",
-	  "Prints what a checkpoint holds, from its config.json and its headers "
-	  "alone.\n",
+	  "Prints what a checkpoint holds, from its config.json and headers.\n",
 	  COMMAND_INSPECT, 1, command_inspect },
 	{ "run", "CHECKPOINT",
 	  "run expert layers and compare with outputs known to be right", run_text,
@@ -134,9 +131,8 @@ static void print_usage(FILE *to)
 {
 	fputs("usage: moek COMMAND [OPTION...]\n"
 	      "\n"
-	      "Run the expert layers of Mixture-of-Experts models on the best kernel "
-	      "that is\n"
-	      "installed, and tell why it was chosen.\n"
+	      "Run the expert layers of Mixture-of-Experts models on the best\n"
+	      "kernel that is installed, and tell why it was chosen.\n"
 	      "\n",
 	      to);
 	for (size_t i = 0; i < command_count; i++)
@@ -145,8 +141,7 @@ static void print_usage(FILE *to)
 	      "  moek COMMAND --help    a command's options\n"
 	      "  moek --version\n"
 	      "\n"
-	      "exit codes: 0 done; 1 refused, wrong numbers, or a failure while "
-	      "running;\n"
+	      "exit codes: 0 done; 1 refused, wrong numbers, or a failure in a run;\n"
 	      "2 usage; 3 bad input file (checkpoint, moek.ini, facts)\n",
 	      to);
 }

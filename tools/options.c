@@ -41,8 +41,7 @@ static const struct line {
 	[OPTION_CONFIG] = { "config", "FILE", ALL,
 	                    "read FILE in place of moek.ini; \"\": none" },
 	[OPTION_PLUGIN_DIR] = { "plugin-dir", "DIR", ALL,
-	                        "search DIR before those of moek.ini; may be "
-	                        "repeated" },
+	                        "search DIR first; may be repeated" },
 	[OPTION_BACKEND] = { "backend", "REQUEST", ALL,
 	                     "'auto', 'prefer a,b', 'require a' or 'exclude a'" },
 	[OPTION_THREADS] = { "threads", "N", ALL,
@@ -54,8 +53,7 @@ static const struct line {
 	[OPTION_AGAINST] = { "against", "FILE", COMMAND_RUN,
 	                     "compare with the outputs in this safetensors file" },
 	[OPTION_TOKENS] = { "tokens", "N", COMMAND_RUN | COMMAND_EXPLAIN,
-	                    "rows of a forward; run: 16, or all of --against; explain: "
-	                    "1024" },
+	                    "rows of a forward; 16, all of --against, or 1024" },
 	[OPTION_SEED] = { "seed", "N", COMMAND_RUN, "of the random rows; 1" },
 	[OPTION_LAYER] = { "layer", "N",
 	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,

@@ -47,8 +47,8 @@ static void print_wrong(const struct outcome *outcome)
 	const struct routing *routing = &outcome->routing;
 
 	if (outputs->wrong > 0)
-		printf("  %s: %llu of %llu outputs are wrong; the worst is "
-		       "moe_out[%llu][%llu]: "
+		printf("  %s: %llu of %llu outputs are wrong; "
+		       "the worst is moe_out[%llu][%llu]: "
 		       "%.9g, expected %.9g, error %.3g, allowance %.3g\n",
 		       outcome->layer, (unsigned long long)outputs->wrong,
 		       (unsigned long long)outcome->elements,
@@ -56,8 +56,8 @@ static void print_wrong(const struct outcome *outcome)
 		       (unsigned long long)outputs->column, outputs->got,
 		       outputs->expected, outputs->error, outputs->allowance);
 	if (routing->wrong > 0)
-		printf("  %s: routing differs for %llu of %llu tokens, first for token "
-		       "%llu; "
+		printf("  %s: routing differs for %llu of %llu tokens, "
+		       "first for token %llu; "
 		       "largest weight error %.3g, allowance 1e-06\n",
 		       outcome->layer, (unsigned long long)routing->wrong,
 		       (unsigned long long)routing->tokens,

@@ -72,12 +72,11 @@ static int32_t open_against(struct run *run, struct moek_error *error_out)
 		status = expected_input(&run->against, info.name, &tokens, &type,
 		                        error_out);
 		if (status == MOEK_OK && run->file_type != 0 && type != run->file_type)
-			status = tool_error(
-				error_out, MOEK_BAD_FILE,
-				"%s: %s.hidden_in is %s, in the layers before it "
-				"%s",
-				run->against.path, info.name, moek_type_name(type),
-				moek_type_name(run->file_type));
+			status = tool_error(error_out, MOEK_BAD_FILE,
+			                    "%s: %s.hidden_in is %s, before it was %s",
+			                    run->against.path, info.name,
+			                    moek_type_name(type),
+			                    moek_type_name(run->file_type));
 		if (status != MOEK_OK)
 			break;
 		run->file_type = type;
@@ -282,9 +281,8 @@ static void print_end(struct run *run)
 	else if (wrong > 0)
 		printf("\n%llu of %llu layer%s wrong\n", wrong, layers, plural);
 	else if (run->against.file != NULL)
-		printf("\n%llu layer%s agree%s with %s; the worst error is %.1f%% of "
-		       "its "
-		       "allowance (%s)\n",
+		printf("\n%llu layer%s agree%s with %s; "
+		       "the worst error is %.1f%% of its allowance (%s)\n",
 		       layers, plural, layers == 1 ? "s" : "", run->against.path,
 		       100 * run->worst_share, run->worst_layer);
 	else
