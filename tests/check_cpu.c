@@ -586,6 +586,197 @@ START_TEST(writes_every_byte_of_the_prepared_weights)
 }
 END_TEST
 
+/* ---- values that are no numbers ---- */
+
+START_TEST(keeps_a_nan_or_an_infinity_in_its_own_token)
+{
+	static const float bad[] = { NAN, INFINITY, -INFINITY };
+	struct sample sample;
+	uint64_t hidden, i;
+	float *got, *want;
+	int level;
+
+	sample_of(0, &sample);
+	sample.problem.activations = _i % 2 == 0 ? MOEK_A16 : MOEK_A8_INT8;
+	sample.problem.activations_group = _i % 2 == 0 ? 0 : 32;
+	make(&sample);
+	hidden = sample.problem.hidden;
+	for (i = 0; i < sample.tokens * sample.problem.top_k; i++)
+		sample.ids[i] = (int32_t)(i % 5);
+	store(MOEK_BF16, sample.input, 2 * hidden + 5, bad[_i / 2]);
+	want = run(emulation, &sample, 1, NULL);
+	for (level = 0; level <= (int)cpu_level_here(); level++) {
+		if (cpu_kernels((enum level)level) == NULL)
+			continue;
+		got = run(table((enum level)level), &sample, 1, NULL);
+		for (i = 0; i < sample.tokens * hidden; i++) {
+			ck_assert_int_eq(isfinite(got[i]), i / hidden != 2);
+			ck_assert_int_eq(isfinite(got[i]), isfinite(want[i]));
+		}
+		free(got);
+	}
+	free(want);
+	unmake(&sample);
+}
+END_TEST
+
+START_TEST(reads_scale_byte_0_as_2_to_minus_127_and_255_as_nan)
+{
+	struct sample sample;
+	uint8_t *scales;
+	float *got;
+	int level;
+
+	sample_of(10, &sample);
+	sample.problem.gate_up.bias = sample.problem.down.bias = 0;
+	make(&sample);
+	memset(sample.ids, 0, sample.tokens * sample.problem.top_k * 4);
+	scales = (uint8_t *)(uintptr_t)sample.experts[0].down.scales;
+	memset(scales, 0, 5 * sample.problem.hidden); /* 160 / 32 groups */
+	scales[5 * 7 + 1] = 255;
+	for (level = 0; level <= (int)cpu_level_here(); level++) {
+		uint64_t i;
+
+		if (cpu_kernels((enum level)level) == NULL)
+			continue;
+		got = run(table((enum level)level), &sample, 1, NULL);
+		for (i = 0; i < sample.problem.hidden; i++)
+			if (i == 7)
+				ck_assert(isnan(got[i]));
+			else
+				ck_assert(fabsf(got[i]) < 1e-33f);
+		free(got);
+	}
+	unmake(&sample);
+}
+END_TEST
+
+/* ---- levels and options ---- */
+
+START_TEST(knows_a_level_by_whole_words)
+{
+	ck_assert_int_eq(cpu_level_of_words(NULL), LEVEL_PLAIN);
+	ck_assert_int_eq(cpu_level_of_words(""), LEVEL_PLAIN);
+	ck_assert_int_eq(cpu_level_of_words("fma avx2 f16c"), LEVEL_AVX2);
+	ck_assert_int_eq(cpu_level_of_words("fma avx2x f16c"), LEVEL_PLAIN);
+	ck_assert_int_eq(cpu_level_of_words("fma avx2 f16c avx512f avx512bw avx512vl "
+	                                    "avx512dq avx512_vnni2"),
+	                 LEVEL_AVX2);
+	ck_assert_int_eq(cpu_level_of_words("fma avx2 f16c avx512f avx512bw avx512vl "
+	                                    "avx512dq avx512_vnni"),
+	                 LEVEL_AVX512VNNI);
+	ck_assert_int_eq(
+		cpu_level_of_words("fma avx2 f16c avx512_bf16 avx512f avx512bw "
+	                           "avx512vl avx512dq avx512_vnni"),
+		LEVEL_AVX512BF16);
+	/* bf16 without what stands below it */
+	ck_assert_int_eq(cpu_level_of_words("fma avx2 f16c avx512_bf16"), LEVEL_AVX2);
+}
+END_TEST
+
+static const char *option_of(void *self, const char *key)
+{
+	return strcmp(key, "isa") == 0 ? self : NULL;
+}
+
+static void keep_quiet(void *self, uint32_t level, const char *text)
+{
+	(void)self;
+	(void)level;
+	(void)text;
+}
+
+static int32_t open_with(const char *isa)
+{
+	const struct moek_host host = { .struct_size = MOEK_HOST_SIZE_1_0,
+		                        .self = (void *)(uintptr_t)isa,
+		                        .log = keep_quiet,
+		                        .option = option_of };
+	void *plugin;
+
+	return moek_plugin_v1.open(&host, &plugin);
+}
+
+START_TEST(runs_no_level_above_the_option)
+{
+	const struct moek_device device = {
+		.struct_size = MOEK_DEVICE_SIZE_1_0,
+		.features =
+			"fma avx2 f16c avx512_bf16 avx512f avx512bw avx512vl avx512dq "
+			"avx512_vnni"
+	};
+	struct moek_verdict no = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
+
+	if (cpu_kernels(LEVEL_AVX2) == NULL || cpu_kernels(LEVEL_AVX512BF16) == NULL)
+		return;
+	ck_assert_int_eq(open_with("avx2"), MOEK_OK);
+	ck_assert_int_eq(table(LEVEL_AVX2)->supports_device(&device, &no), 1);
+	ck_assert_int_eq(table(LEVEL_PLAIN)->supports_device(&device, &no), 1);
+	ck_assert_int_eq(table(LEVEL_AVX512BF16)->supports_device(&device, &no), 0);
+	ck_assert_uint_eq(no.rule, MOEK_RULE_ISA);
+	ck_assert_int_eq(open_with("auto"), MOEK_OK);
+	ck_assert_int_eq(table(LEVEL_AVX512BF16)->supports_device(&device, &no), 1);
+	ck_assert_int_eq(open_with("avx3"), MOEK_BAD_CONFIG);
+}
+END_TEST
+
+START_TEST(refuses_what_it_does_not_run)
+{
+	const struct moek_experts *experts = table(LEVEL_PLAIN);
+	struct moek_verdict no = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
+	struct sample sample;
+
+	sample_of(0, &sample);
+	ck_assert_int_eq(experts->supports_quant_scheme(&sample.problem, &no), 1);
+	sample.problem.down.group_size = 24;
+	ck_assert_int_eq(experts->supports_quant_scheme(&sample.problem, &no), 0);
+	ck_assert_uint_eq(no.rule, MOEK_RULE_GROUP_SIZE);
+	ck_assert_uint_eq(no.projection, MOEK_DOWN);
+	ck_assert_uint_eq(no.found, 24);
+	sample_of(0, &sample);
+	sample.problem.gate_up.column_groups = 1;
+	ck_assert_int_eq(experts->supports_quant_scheme(&sample.problem, &no), 0);
+	ck_assert_uint_eq(no.rule, MOEK_RULE_COLUMN_GROUPS);
+	sample_of(0, &sample);
+	sample.problem.activations = MOEK_A8_INT8;
+	sample.problem.activations_group = 128;
+	ck_assert_int_eq(experts->supports_quant_scheme(&sample.problem, &no), 0);
+	ck_assert_uint_eq(no.rule, MOEK_RULE_ACTIVATIONS);
+	sample_of(0, &sample);
+	sample.problem.hidden = UINT64_MAX / 2;
+	ck_assert_int_eq(experts->supports_shape(&sample.problem, &no), 0);
+	ck_assert_uint_eq(no.rule, MOEK_RULE_INDEX_RANGE);
+}
+END_TEST
+
+START_TEST(loads_no_expert_of_another_shape)
+{
+	const struct moek_experts *experts = table(LEVEL_PLAIN);
+	const struct moek_device device = { .struct_size = MOEK_DEVICE_SIZE_1_0 };
+	struct moek_expert expert;
+	struct sample sample;
+	uint64_t align;
+	void *weights, *layer;
+
+	sample_of(6, &sample); /* with zero points */
+	make(&sample);
+	weights = bytes(experts->prepared_size(&sample.problem, &align));
+	ck_assert_int_eq(
+		experts->create(NULL, &device, &sample.problem, weights, &layer), 0);
+	expert = sample.experts[0];
+	ck_assert_int_eq(experts->load_expert(layer, 0, &expert), MOEK_OK);
+	ck_assert_int_eq(experts->load_expert(layer, 5, &expert), MOEK_BAD_ARGUMENT);
+	expert.down.columns++;
+	ck_assert_int_eq(experts->load_expert(layer, 0, &expert), MOEK_BAD_ARGUMENT);
+	expert = sample.experts[0];
+	*(uint8_t *)(uintptr_t)expert.up.zeros = 17;
+	ck_assert_int_eq(experts->load_expert(layer, 0, &expert), MOEK_BAD_ARGUMENT);
+	experts->destroy(layer);
+	free(weights);
+	unmake(&sample);
+}
+END_TEST
+
 /* ---- set up ---- */
 
 static void open_emulation(void)
@@ -619,6 +810,12 @@ int main(void)
 	tcase_add_loop_test(compare, agrees_with_int8_activations, 0, count);
 	tcase_add_loop_test(compare, gives_the_same_bits_for_any_number_of_workers, 0,
 	                    count);
+	tcase_add_loop_test(compare, keeps_a_nan_or_an_infinity_in_its_own_token, 0, 6);
+	tcase_add_test(compare, reads_scale_byte_0_as_2_to_minus_127_and_255_as_nan);
+	tcase_add_test(layout, knows_a_level_by_whole_words);
+	tcase_add_test(layout, runs_no_level_above_the_option);
+	tcase_add_test(layout, refuses_what_it_does_not_run);
+	tcase_add_test(layout, loads_no_expert_of_another_shape);
 	tcase_add_loop_test(layout, packs_every_weight_where_the_layout_says, 0, count);
 	tcase_add_loop_test(layout, writes_every_byte_of_the_prepared_weights, 0,
 	                    count);

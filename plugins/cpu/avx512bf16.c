@@ -20,7 +20,7 @@ const struct kernels cpu_kernels_avx512bf16 = {
 	           [BY_INT8] = FORMATS_OF(vnni) },
 	.widen = widen,
 	.narrow = narrow,
-	.pack = pack,
+	.pack = pack_512,
 	.activate = activate,
-	.add = add,
+	.add = add_512,
 };

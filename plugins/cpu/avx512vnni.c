@@ -15,7 +15,7 @@ const struct kernels cpu_kernels_avx512vnni = {
 	.panel = { [BY_F32] = FORMATS_OF(f32), [BY_INT8] = FORMATS_OF(vnni) },
 	.widen = widen,
 	.narrow = narrow,
-	.pack = pack,
+	.pack = pack_512,
 	.activate = activate,
-	.add = add,
+	.add = add_512,
 };

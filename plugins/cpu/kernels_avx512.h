@@ -249,6 +249,81 @@ INLINE void vnni_panel(struct panel *panel, const uint32_t count,
 		vnni_panel(panel, count, format);                                      \
 	}
 
+/* ---- rows of activations ---- */
+
+static void pack_int8_512(const struct packing *packing, const float *values,
+                          uint8_t *to)
+{
+	/* of each 8 bytes the even ones, then the odd ones */
+	const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9,
+	                                    11, 13, 15);
+	const __m512 most = _mm512_set1_ps(127), least = _mm512_set1_ps(-127);
+	struct int8_step step = { { 0, 0 }, 0.0f, 0, { 0 } };
+	__m512 half[2] = { _mm512_loadu_ps(values), _mm512_loadu_ps(values + HALF) };
+	__m512i size0 = _mm512_castps_si512(_mm512_abs_ps(half[0]));
+	__m512i size1 = _mm512_castps_si512(_mm512_abs_ps(half[1]));
+	uint32_t top = _mm512_reduce_max_epu32(_mm512_max_epu32(size0, size1));
+	float scale = moek_int8_scale(moek_f32_from_bits(top));
+	int32_t sums[2];
+
+	if (top >= 0x7f800000u || !(scale > 0)) {
+		pack_int8(packing, values, to); /* all NaN, or all zero */
+		return;
+	}
+	UNROLL for (uint32_t i = 0; i < 2; i++)
+	{
+		__m512 quotient = _mm512_div_ps(half[i], _mm512_set1_ps(scale));
+		__m512i codes = _mm512_cvtps_epi32(
+			_mm512_max_ps(_mm512_min_ps(quotient, most), least));
+
+		sums[i] = _mm512_reduce_add_epi32(codes);
+		_mm_storeu_si128((void *)(step.codes + i * HALF),
+		                 _mm_shuffle_epi8(_mm512_cvtepi32_epi8(codes), order));
+	}
+	step.scale = scale * packing->scale_factor;
+	step.start[0] = packing->zero * (packing->halves ? sums[0] : sums[0] + sums[1]);
+	step.start[1] = packing->halves ? packing->zero * sums[1] : 0;
+	memcpy(to, &step, sizeof(step));
+}
+
+#if defined(__AVX512BF16__)
+static void pack_bf16_512(const float *values, uint8_t *to)
+{
+	/* pairs (i, i + 4) of each 8 */
+	static const uint16_t order[STEP] __attribute__((aligned(64))) = {
+		0,  4,  1,  5,  2,  6,  3,  7,  8,  12, 9,  13, 10, 14, 11, 15,
+		16, 20, 17, 21, 18, 22, 19, 23, 24, 28, 25, 29, 26, 30, 27, 31,
+	};
+	__m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(values + HALF),
+	                                       _mm512_loadu_ps(values));
+
+	_mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(order),
+	                                                 (__m512i)rounded));
+}
+#endif
+
+static void pack_512(const struct packing *packing, const float *values, uint8_t *to)
+{
+	if (packing->arithmetic == BY_INT8 && packing->type == MOEK_F32)
+		pack_int8_512(packing, values, to);
+#if defined(__AVX512BF16__)
+	else if (packing->arithmetic == BY_BF16)
+		pack_bf16_512(values, to);
+#endif
+	else
+		pack(packing, values, to);
+}
+
+static void add_512(float weight, const float *values, float *sums)
+{
+	__m512 w = _mm512_set1_ps(weight);
+
+	_mm512_storeu_ps(sums, _mm512_fmadd_ps(w, _mm512_loadu_ps(values),
+	                                       _mm512_loadu_ps(sums)));
+	_mm512_storeu_ps(sums + HALF, _mm512_fmadd_ps(w, _mm512_loadu_ps(values + HALF),
+	                                              _mm512_loadu_ps(sums + HALF)));
+}
+
 /* ---- bf16 ---- */
 
 #if defined(__AVX512BF16__)

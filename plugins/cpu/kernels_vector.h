@@ -650,7 +650,7 @@ static void activate(const struct function *f, const float *gate, const float *u
 	}
 }
 
-static void add(float weight, const float *values, float *sums)
+static inline void add(float weight, const float *values, float *sums)
 {
 	for (uint32_t i = 0; i < ROWS; i++)
 		sums[i] += weight * values[i];
