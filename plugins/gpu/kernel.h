@@ -132,6 +132,28 @@ GPU_DEVICE gpu_u32 gpu_f16x2_subtract(gpu_u32 a, gpu_u32 b)
 	                                           __builtin_bit_cast(gpu__f16x2, b));
 }
 
+/* low half of a pair of fp16 minus c, in fp32: one instruction that the compiler does
+ * not find by itself */
+GPU_DEVICE float gpu_f16_low_minus(gpu_u32 pair, float c)
+{
+	float out;
+
+	asm("v_fma_mix_f32 %0, %1, 1.0, -%2 op_sel_hi:[1,0,0]"
+	    : "=v"(out)
+	    : "v"(pair), "v"(c));
+	return out;
+}
+
+GPU_DEVICE float gpu_f16_high_minus(gpu_u32 pair, float c)
+{
+	float out;
+
+	asm("v_fma_mix_f32 %0, %1, 1.0, -%2 op_sel:[1,0,0] op_sel_hi:[1,0,0]"
+	    : "=v"(out)
+	    : "v"(pair), "v"(c));
+	return out;
+}
+
 GPU_DEVICE float gpu_fma(float a, float b, float c)
 {
 	return __builtin_fmaf(a, b, c);
@@ -285,6 +307,16 @@ GPU_DEVICE gpu_u32 gpu_f16x2_subtract(gpu_u32 a, gpu_u32 b)
 	return out;
 }
 
+GPU_DEVICE float gpu_f16_low_minus(gpu_u32 pair, float c)
+{
+	return gpu_f16_to_f32((gpu_u16)pair) - c;
+}
+
+GPU_DEVICE float gpu_f16_high_minus(gpu_u32 pair, float c)
+{
+	return gpu_f16_to_f32((gpu_u16)(pair >> 16)) - c;
+}
+
 GPU_DEVICE float gpu_fma(float a, float b, float c)
 {
 	return fmaf(a, b, c);
@@ -364,8 +396,8 @@ GPU_DEVICE gpu_u32 gpu_pick_bytes(gpu_u32 high, gpu_u32 low, gpu_u32 selector)
 #include <moek/formats.h>
 
 #define GPU_KERNEL(threads) static void
-/* not inlined: an instance of a kernel for each format, with a sanitizer on top, takes a
- * compiler minutes */
+/* not inlined: an instance of a kernel for each format, with a sanitizer on top, takes
+ * a compiler minutes */
 #define GPU_DEVICE static __attribute__((noinline, unused))
 /* one block at a time runs on an operating-system thread; the fibers poison it between
  * blocks: all of it lies in the section "gpu_lds" */
@@ -451,6 +483,16 @@ GPU_DEVICE gpu_u32 gpu_f16x2_subtract(gpu_u32 a, gpu_u32 b)
 	                                gpu_f16_to_f32((gpu_u16)(b >> 16)));
 
 	return low | (gpu_u32)high << 16;
+}
+
+GPU_DEVICE float gpu_f16_low_minus(gpu_u32 pair, float c)
+{
+	return gpu_f16_to_f32((gpu_u16)pair) - c;
+}
+
+GPU_DEVICE float gpu_f16_high_minus(gpu_u32 pair, float c)
+{
+	return gpu_f16_to_f32((gpu_u16)(pair >> 16)) - c;
 }
 
 GPU_DEVICE float gpu_fma(float a, float b, float c)

@@ -81,21 +81,18 @@ GPU_DEVICE void expand_int4_f16(gpu_u32 word, gpu_u32 zero, gpu_u32 *pairs)
 }
 
 /* bf16 has no packed subtraction: through fp32, whose upper half is the exact result */
-GPU_DEVICE gpu_u32 bf16_pair(gpu_u32 low, gpu_u32 high, float zero)
-{
-	return gpu_bits((float)low - zero) >> 16 |
-	       (gpu_bits((float)high - zero) & 0xffff0000u);
-}
-
 GPU_DEVICE void expand_int4_bf16(gpu_u32 word, gpu_u32 zero, gpu_u32 *pairs)
 {
-	gpu_u32 even = word & 0x0f0f0f0fu, odd = word >> 4 & 0x0f0f0f0fu;
-	float z = (float)zero;
+	float offset = 1024.0f + (float)zero;
+	gpu_u32 i;
 
-	pairs[0] = bf16_pair(even & 255u, even >> 16 & 255u, z);
-	pairs[1] = bf16_pair(odd & 255u, odd >> 16 & 255u, z);
-	pairs[2] = bf16_pair(even >> 8 & 255u, even >> 24, z);
-	pairs[3] = bf16_pair(odd >> 8 & 255u, odd >> 24, z);
+	for (i = 0; i < 4; i++) {
+		gpu_u32 raw = (word >> 4 * i & 0x000f000fu) | 0x64006400u; /* fp16 */
+
+		pairs[i] = gpu_pick_bytes(gpu_bits(gpu_f16_high_minus(raw, offset)),
+		                          gpu_bits(gpu_f16_low_minus(raw, offset)),
+		                          0x07060302u);
+	}
 }
 
 /* Upper bytes of 0 0.5 1 1.5 2 3 4 6 looked up four at a time; fp16 has no lower bytes.
