@@ -87,6 +87,7 @@ CASE(prime_tokens,      int4_g32,      MOEK_A16,               silu,       bf16,
 CASE(many_tokens,       int4_g32,      MOEK_A16,               silu,       bf16,     4,  2,  64,  32, 257, 0)
 CASE(many_tokens_mxfp4, mxfp4,         MOEK_A16,               silu,       f16,      4,  2,  64,  32, 257, 0)
 CASE(many_tokens_f32,   int4_g32_asym, MOEK_A16,               silu,       f32,      4,  2,  64,  32, 130, 0)
+CASE(long_batch,        int4_g32,      MOEK_A16,               silu,       bf16,     4,  1,  32,  32, 1100, 0)
 CASE(idle_experts,      int4_g32,      MOEK_A16,               silu,       bf16,    64,  1,  64,  32,   3, 0)
 CASE(top_k_all,         int4_g32,      MOEK_A16,               silu,       bf16,     5,  5,  64,  32,   4, 0)
 CASE(top_k_one,         mxfp4,         MOEK_A16,               silu,       bf16,     5,  1,  64,  32,   7, 0)

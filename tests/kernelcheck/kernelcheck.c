@@ -4,9 +4,11 @@
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "check.h"
@@ -155,6 +157,39 @@ static void print_closing(const struct options *o, const struct tally *t)
 		       t->count[SKIPPED]);
 }
 
+/* ---- a backend that crashes ends the run, but not without its name ---- */
+
+static char running[160];
+
+static void crashed(int number)
+{
+	static const char text[] = "\nnot ok: crashed while it ran: ";
+	ssize_t written = write(STDOUT_FILENO, text, sizeof(text) - 1);
+
+	written += write(STDOUT_FILENO, running, strlen(running));
+	(void)written;
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+static void catch_crashes(void)
+{
+	static const int numbers[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT };
+	struct sigaction old, action = { .sa_handler = crashed };
+	size_t i;
+
+	for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		/* a sanitizer that was there first says more */
+		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+			sigaction(numbers[i], &action, NULL);
+}
+
+static void now_running(const struct options *o, const char *name, const char *backend)
+{
+	snprintf(running, sizeof(running), "%s on %s, seed %" PRIu64 "\n", name,
+	         backend, o->seed);
+}
+
 /* ---- the loop ---- */
 
 static int matches(const char *glob, const char *name)
@@ -223,6 +258,7 @@ static void check_one(const struct options *o, const struct bed *bed,
 
 		if (!wanted(o, (const char(*)[64])names, i))
 			continue;
+		now_running(o, c.name, names[i]);
 		check_case(bed, &material, &c, names[i], &answer);
 		if (answer.outcome == PASSED && fast != NULL)
 			time_case(fast, &material, &answer, &line);
@@ -293,6 +329,7 @@ static void bench_models(const struct options *o, const struct bed *bed,
 
 			if (!wanted(o, (const char(*)[64])names, i))
 				continue;
+			now_running(o, c.name, names[i]);
 			check_model(bed, fast, &c, &model, &answer, &line);
 			print(o, tally, &line);
 		}
@@ -433,6 +470,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	default_reference(&o);
+	catch_crashes();
 	if (bed_open(o.plugin, o.reference, o.config, o.threads, &bed, &error) !=
 	    MOEK_OK) {
 		fprintf(stderr, "kernelcheck: %s\n", error.text);
