@@ -33,17 +33,16 @@ static struct distance measure(const float *a, const float *b, size_t count)
 	return d;
 }
 
-static void print_distance(const char *name, struct distance d, int json)
+static void print_json(struct distance d)
 {
-	if (json) {
-		printf(", ");
-		lm_print_json(name);
-		printf(": {\"max\": %.9g, \"mean\": %.9g, \"relative_norm\": %.9g}",
-		       d.most, d.mean, d.norm);
-	} else {
-		printf("%-10s  max %.3g  mean %.3g  relative norm %.3g\n", name, d.most,
-		       d.mean, d.norm);
-	}
+	printf("{\"max\": %.9g, \"mean\": %.9g, \"relative_norm\": %.9g}", d.most,
+	       d.mean, d.norm);
+}
+
+static void print_text(const char *name, struct distance d)
+{
+	printf("%-10s  max %.3g  mean %.3g  relative norm %.3g\n", name, d.most, d.mean,
+	       d.norm);
 }
 
 static double agreement(const float *a, const float *b, size_t rows, size_t vocabulary)
@@ -87,18 +86,34 @@ static void end_pass(struct pass *pass)
 	free(pass->layers);
 }
 
-static void print_layers(const struct lm_model *model, const float *a, const float *b,
-                         size_t count, int json)
+/* Logits, then what the experts of each layer gave. */
+static void print_passes(const struct lm_model *model, const struct pass *a,
+                         const struct pass *b, size_t count, int json)
 {
+	size_t rows = count * model->hidden;
+	struct distance d = measure(a->logits, b->logits, count * model->vocabulary);
+
+	if (json) {
+		printf(", \"logits\": ");
+		print_json(d);
+		printf(", \"layers\": [");
+	} else {
+		print_text("logits", d);
+	}
 	for (size_t layer = 0; layer < model->layers; layer++) {
-		size_t offset = layer * count * model->hidden;
 		char name[32];
 
-		snprintf(name, sizeof(name), "layers.%zu", layer);
-		print_distance(name,
-		               measure(a + offset, b + offset, count * model->hidden),
-		               json);
+		d = measure(a->layers + layer * rows, b->layers + layer * rows, rows);
+		if (json) {
+			printf("%s", layer > 0 ? ", " : "");
+			print_json(d);
+		} else {
+			snprintf(name, sizeof(name), "layers.%zu", layer);
+			print_text(name, d);
+		}
 	}
+	if (json)
+		printf("]}\n");
 }
 
 /* ---- two backends ---- */
@@ -123,12 +138,7 @@ void lm_compare(const struct lm_model *model, struct lm_experts *const *pair,
 		       lm_experts_backend(pair[0]), lm_experts_backend(pair[1]),
 		       text->count, 100 * same);
 	}
-	print_distance("logits",
-	               measure(a.logits, b.logits, text->count * model->vocabulary),
-	               json);
-	print_layers(model, a.layers, b.layers, text->count, json);
-	if (json)
-		printf("}\n");
+	print_passes(model, &a, &b, text->count, json);
 	end_pass(&a);
 	end_pass(&b);
 }
@@ -233,10 +243,7 @@ int lm_check_logits(const struct lm_model *model, struct lm_experts *experts,
 		       lm_experts_backend(experts), text.count, d.size, d.most, allowed,
 		       within ? "good" : "wrong");
 	}
-	print_distance("logits", d, json);
-	print_layers(model, ours.layers, theirs.layers, text.count, json);
-	if (json)
-		printf("}\n");
+	print_passes(model, &ours, &theirs, text.count, json);
 	end_pass(&ours);
 	end_pass(&theirs);
 	free(text.ids);

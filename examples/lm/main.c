@@ -23,7 +23,7 @@ static const char usage[] =
 	"  --backend REQUEST auto, 'prefer a,b', 'require a' or 'exclude a'\n"
 	"  --input-type TYPE of the experts' input and output: fp32 (default) or bf16\n"
 	"  --activations A   a16, int8, mxfp4_even, mxfp4_round_up: over the "
-        "checkpoint's\n"
+	"checkpoint's\n"
 	"  --problem K=V,... any other part of the problem\n"
 	"  --batch N         --tasks: generate the answers, N requests at a time\n"
 	"  --limit N         --tasks: rows of each task; --loss: windows of 256 bytes\n"
@@ -36,7 +36,7 @@ static const char usage[] =
 	"  --help, --version\n"
 	"\n"
 	"exit codes: 0 done; 1 refused, wrong numbers, or a failure while running; 2 "
-        "usage;\n"
+	"usage;\n"
 	"3 bad input: checkpoint, text or moek.ini\n";
 
 struct options {

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/* Emulation, built in under another name, with a fault of the kind that outputs of
+ * single layers hide well: [plugin damaged] fault =
+ *
+ *   none      none: the same numbers as emulation
+ *   dropped   expert 3 of every layer adds nothing
+ *   zero      the zero point of int4 weights is one too low: code - 7 for code - 8 */
+#include <moek/experts.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/** plugins/emulation/plugin.c, compiled with its symbol renamed. */
+extern const struct moek_plugin moek_emulation_v1;
+
+static enum { NONE, DROPPED, ZERO } fault;
+
+static const struct moek_experts *sound(void)
+{
+	return moek_emulation_v1.experts[0];
+}
+
+static int32_t supports_device(const struct moek_device *device,
+                               struct moek_verdict *no_out)
+{
+	return sound()->supports_device(device, no_out);
+}
+
+static int32_t supports_quant_scheme(const struct moek_problem *problem,
+                                     struct moek_verdict *no_out)
+{
+	return sound()->supports_quant_scheme(problem, no_out);
+}
+
+static int32_t supports_activation(const struct moek_problem *problem,
+                                   struct moek_verdict *no_out)
+{
+	return sound()->supports_activation(problem, no_out);
+}
+
+static int32_t supports_parallel(const struct moek_problem *problem,
+                                 struct moek_verdict *no_out)
+{
+	return sound()->supports_parallel(problem, no_out);
+}
+
+static int32_t supports_shape(const struct moek_problem *problem,
+                              struct moek_verdict *no_out)
+{
+	return sound()->supports_shape(problem, no_out);
+}
+
+static void problem_size(const struct moek_problem *problem,
+                         struct moek_sizes *sizes_out)
+{
+	sound()->problem_size(problem, sizes_out);
+}
+
+static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max_tokens,
+                                uint32_t workers, struct moek_buffer *buffers_out,
+                                uint32_t capacity)
+{
+	return sound()->workspace_shapes(problem, max_tokens, workers, buffers_out,
+	                                 capacity);
+}
+
+static uint32_t finalize(const struct moek_problem *problem, uint64_t tokens)
+{
+	return sound()->finalize(problem, tokens);
+}
+
+static void numerics(const struct moek_problem *problem,
+                     struct moek_numerics *numerics_out)
+{
+	sound()->numerics(problem, numerics_out);
+}
+
+static uint64_t prepared_size(const struct moek_problem *problem, uint64_t *align_out)
+{
+	return sound()->prepared_size(problem, align_out);
+}
+
+struct damaged {
+	void *layer; /* emulation's */
+	uint64_t top_k;
+};
+
+static int32_t create(void *plugin, const struct moek_device *device,
+                      const struct moek_problem *problem, void *weights,
+                      void **layer_out)
+{
+	struct damaged *damaged = malloc(sizeof(*damaged));
+	int32_t status;
+
+	if (damaged == NULL)
+		return MOEK_NO_MEMORY;
+	damaged->top_k = problem->top_k;
+	status = sound()->create(plugin, device, problem, weights, &damaged->layer);
+	if (status != MOEK_OK) {
+		free(damaged);
+		return status;
+	}
+	*layer_out = damaged;
+	return MOEK_OK;
+}
+
+/* One code up is one zero point down, but for the highest code, which stays. */
+static uint8_t *raise_codes(struct moek_matrix *matrix)
+{
+	const uint8_t *codes = matrix->codes;
+	uint64_t bytes = matrix->rows * ((matrix->columns + 1) / 2);
+	uint8_t *raised = malloc(bytes);
+
+	if (raised == NULL)
+		abort();
+	for (uint64_t i = 0; i < bytes; i++) {
+		uint32_t low = codes[i] & 15u, high = codes[i] >> 4;
+
+		low += low < 15;
+		high += high < 15;
+		raised[i] = (uint8_t)(high << 4 | low);
+	}
+	matrix->codes = raised;
+	return raised;
+}
+
+static int32_t load_expert(void *layer, uint64_t local,
+                           const struct moek_expert *expert)
+{
+	const struct damaged *damaged = layer;
+	struct moek_expert other = *expert;
+	uint8_t *raised[3] = { NULL };
+	int32_t status;
+
+	if (fault == ZERO && expert->gate.weight == MOEK_INT4) {
+		raised[0] = raise_codes(&other.gate);
+		raised[1] = raise_codes(&other.up);
+		raised[2] = raise_codes(&other.down);
+	}
+	status = sound()->load_expert(damaged->layer, local, &other);
+	for (int i = 0; i < 3; i++)
+		free(raised[i]);
+	return status;
+}
+
+static int32_t finish(void *layer)
+{
+	const struct damaged *damaged = layer;
+
+	return sound()->finish(damaged->layer);
+}
+
+static int32_t forward(void *layer, const struct moek_batch *batch)
+{
+	const struct damaged *damaged = layer;
+	struct moek_batch other = *batch;
+	uint64_t count = batch->input.rows * damaged->top_k;
+	int32_t *ids, status;
+
+	if (fault != DROPPED)
+		return sound()->forward(damaged->layer, batch);
+	ids = malloc(count * sizeof(*ids));
+	if (ids == NULL)
+		abort();
+	for (uint64_t i = 0; i < count; i++)
+		ids[i] = batch->topk_ids[i] == 3 ? -1 : batch->topk_ids[i];
+	other.topk_ids = ids;
+	status = sound()->forward(damaged->layer, &other);
+	free(ids);
+	return status;
+}
+
+static void destroy(void *layer)
+{
+	struct damaged *damaged = layer;
+
+	sound()->destroy(damaged->layer);
+	free(damaged);
+}
+
+static int32_t open_plugin(const struct moek_host *host, void **plugin_out)
+{
+	const char *name = host->option(host->self, "fault");
+
+	if (name == NULL)
+		name = "none";
+	fault = strcmp(name, "dropped") == 0 ? DROPPED
+	        : strcmp(name, "zero") == 0  ? ZERO
+	                                     : NONE;
+	return moek_emulation_v1.open(host, plugin_out);
+}
+
+static void close_plugin(void *plugin)
+{
+	moek_emulation_v1.close(plugin);
+}
+
+static const struct moek_experts any = {
+	.struct_size = MOEK_EXPERTS_SIZE_1_0,
+	.rank_class = MOEK_NATIVE,
+	.name = "any",
+	.understands = MOEK_BIAS | MOEK_LIMIT | MOEK_ALPHA_BETA,
+	.supports_device = supports_device,
+	.supports_quant_scheme = supports_quant_scheme,
+	.supports_activation = supports_activation,
+	.supports_parallel = supports_parallel,
+	.supports_shape = supports_shape,
+	.problem_size = problem_size,
+	.workspace_shapes = workspace_shapes,
+	.finalize = finalize,
+	.numerics = numerics,
+	.prepared_size = prepared_size,
+	.create = create,
+	.load_expert = load_expert,
+	.finish = finish,
+	.forward = forward,
+	.destroy = destroy,
+};
+
+static const struct moek_experts *const experts[] = { &any, NULL };
+static const char *const options[] = { "fault", NULL };
+
+MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
+	.struct_size = MOEK_PLUGIN_SIZE_1_0,
+	.abi_major = MOEK_ABI_MAJOR,
+	.abi_minor = MOEK_ABI_MINOR,
+	.name = "damaged",
+	.version = "0",
+	.options = options,
+	.experts = experts,
+	.open = open_plugin,
+	.close = close_plugin,
+};
