@@ -13,6 +13,8 @@
 static const float logits8[8] = { 1, -0.5f, 2, 0.25f, -1, 1.5f, 0, 0.75f };
 static const float bias8[8] = { 0, 0.3f, -0.6f, 0, 0.2f, 0, 0.1f, 0 };
 static const float close8[8] = { 1, -0.5f, 2, 0.25f, -1, 1.99f, 0, 1.985f };
+/* the third is farther from the best than jitter, not than twice jitter */
+static const float wide8[8] = { 1, -0.5f, 2, 0.25f, -1, 1.99f, 0, 1.97f };
 static const float logits4[4] = { 1, 2, 3, 4 };
 static const float rt2[8] = { 0, 1, -1, 2, 0.5f, 0.5f, 3, -3 };
 static const float rt2_bias[8] = { 0, 0, 0, 0, 0.5f, 0.5f, 0, 0 };
@@ -134,6 +136,18 @@ static const struct vector {
 	  close8,
 	  { 2, 5 },
 	  { 0.336116177, 0.501249997 } },
+	{ "R-H wide",
+	  { ROUTER, MOEK_SOFTMAX, 8, 2, .jitter = 0.01f },
+	  wide8,
+	  { 2, 5 },
+	  { 0.337781305, 0.504999829 } },
+	/* by their best alone, group 3 would be kept in place of group 0 */
+	{ "EX-RT2, three chosen",
+	  { ROUTER, MOEK_SIGMOID, 8, 3, .groups = 4, .groups_kept = 2,
+	    .bias = rt2_bias },
+	  rt2,
+	  { 4, 5, 1 },
+	  { .62245933, .62245933, .73105858 } },
 	/* masked groups are out, not zero: zeros would win over these */
 	{ "below zero",
 	  { ROUTER, MOEK_SIGMOID, 8, 3, .groups = 2, .groups_kept = 1, .bias = below8 },

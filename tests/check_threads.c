@@ -202,6 +202,97 @@ START_TEST(the_child_of_a_fork_works_alone)
 }
 END_TEST
 
+struct gate {
+	pthread_barrier_t inside, leave;
+};
+
+static void wait_at_gate(void *arg, uint64_t i, uint32_t worker)
+{
+	struct gate *gate = arg;
+
+	(void)i;
+	(void)worker;
+	pthread_barrier_wait(&gate->inside);
+	pthread_barrier_wait(&gate->leave);
+}
+
+struct gate_caller {
+	const struct moek_workers *workers;
+	struct gate *gate;
+};
+
+static void *call_gate(void *arg)
+{
+	struct gate_caller *caller = arg;
+
+	moek_parallel_for(caller->workers, 2, wait_at_gate, caller->gate);
+	return NULL;
+}
+
+START_TEST(a_fork_amid_a_job_leaves_the_child_free)
+{
+	struct moek_threads *threads;
+	struct gate gate;
+	struct counts counts = { 0 };
+	struct gate_caller caller = { pool(2, &threads), &gate };
+	pthread_t id;
+	int status;
+	pid_t child;
+
+	pthread_barrier_init(&gate.inside, NULL, 3);
+	pthread_barrier_init(&gate.leave, NULL, 3);
+	ck_assert_int_eq(pthread_create(&id, NULL, call_gate, &caller), 0);
+	pthread_barrier_wait(&gate.inside);
+	child = fork();
+	if (child == 0) {
+		int good = 1;
+
+		alarm(2);
+		moek_parallel_for(caller.workers, TASKS, count, &counts);
+		for (size_t i = 0; i < TASKS; i++)
+			good &= counts.task[i] == 1;
+		_exit(good ? 0 : 1);
+	}
+	pthread_barrier_wait(&gate.leave);
+	pthread_join(id, NULL);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	pthread_barrier_destroy(&gate.inside);
+	pthread_barrier_destroy(&gate.leave);
+	moek_threads_destroy(threads);
+}
+END_TEST
+
+struct late {
+	pthread_barrier_t both;
+	_Atomic uint32_t done;
+};
+
+static void be_late(void *arg, uint64_t i, uint32_t worker)
+{
+	struct late *late = arg;
+
+	(void)i;
+	pthread_barrier_wait(&late->both);
+	if (worker != 0)
+		usleep(20000);
+	atomic_fetch_add(&late->done, 1);
+}
+
+START_TEST(it_returns_when_the_last_task_is_done)
+{
+	struct moek_threads *threads;
+	const struct moek_workers *workers = pool(2, &threads);
+	struct late late = { .done = 0 };
+
+	pthread_barrier_init(&late.both, NULL, 2);
+	moek_parallel_for(workers, 2, be_late, &late);
+	ck_assert_uint_eq(late.done, 2);
+	pthread_barrier_destroy(&late.both);
+	moek_threads_destroy(threads);
+}
+END_TEST
+
 START_TEST(destroy_takes_null)
 {
 	moek_threads_destroy(NULL);
@@ -270,6 +361,8 @@ int main(void)
 	tcase_add_test(tests, zero_means_as_many_as_the_process_may_use);
 	tcase_add_test(tests, too_many_are_refused);
 	tcase_add_test(tests, the_child_of_a_fork_works_alone);
+	tcase_add_test(tests, a_fork_amid_a_job_leaves_the_child_free);
+	tcase_add_test(tests, it_returns_when_the_last_task_is_done);
 	tcase_add_test(tests, destroy_takes_null);
 	tcase_add_test(tests, memory_is_aligned_and_whole);
 	tcase_add_test(tests, big_memory_is_not_touched);
