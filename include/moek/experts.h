@@ -131,6 +131,9 @@ enum moek_class { MOEK_NATIVE = 1, MOEK_GENERIC = 2, MOEK_EMULATION = 3 };
  * The declared arithmetic of a backend for one problem. With S the sum of magnitudes that
  * emulation gives for an output, the backend may differ from it by
  * terms * eps(accumulator) * S + roundings * eps(input_type) * S + one rounding to the output type.
+ * eps is the distance from 1 to the next value (2^-23, 2^-10, 2^-7 for fp32, fp16, bf16).
+ * Emulation rounds once between the GEMMs to a 16-bit input_type; a backend that does not
+ * declares one rounding all the same.
  */
 struct moek_numerics {
 	uint32_t struct_size; /* MOEK_NUMERICS_SIZE_1_0 */
