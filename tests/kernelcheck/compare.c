@@ -123,6 +123,8 @@ static int check_tokens(const struct expected *e, const float *got, struct findi
 		               sqrt(s.wants) +
 		       sqrt(s.bounds);
 		error = sqrt(s.errors);
+		if (error > 0 && error / most > f->worst)
+			f->worst = error / most;
 		if (error <= most)
 			continue;
 		snprintf(f->text, sizeof(f->text),

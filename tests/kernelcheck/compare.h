@@ -21,7 +21,7 @@ struct expected {
 };
 
 struct finding {
-	double worst;   /* error beside its allowance, the largest; 1 is the limit */
+	double worst;   /* error of an element or a token beside its allowance: at most 1 */
 	char text[256]; /* what is wrong, or empty */
 };
 
