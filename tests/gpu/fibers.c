@@ -73,7 +73,8 @@ static void fiber_main(void)
 	leave_fiber(DONE);
 }
 
-static void enter_fiber(unsigned int thread)
+/* not inlined: a caller's variables must not live across its _setjmp */
+static __attribute__((noinline)) void enter_fiber(unsigned int thread)
 {
 	run.current = thread;
 #ifdef __SANITIZE_ADDRESS__
@@ -179,23 +180,28 @@ static void run_wave(unsigned int first)
 	}
 }
 
+/* not inlined, as enter_fiber */
+static __attribute__((noinline)) void start_fiber(unsigned int thread)
+{
+	struct fiber *fiber = &run.fibers[thread];
+
+	getcontext(&fiber->start);
+	fiber->start.uc_stack.ss_sp = run.stacks + (size_t)thread * STACK_BYTES;
+	fiber->start.uc_stack.ss_size = STACK_BYTES;
+	fiber->start.uc_link = NULL;
+	makecontext(&fiber->start, fiber_main, 0);
+	fiber->started = 0;
+	fiber->state = RUNNING;
+}
+
 static void run_block(void)
 {
 	const unsigned int threads = run.launch->threads, waves = threads / WAVE;
 	unsigned int i;
 
 	memset(__start_gpu_lds, 0xff, (size_t)(__stop_gpu_lds - __start_gpu_lds));
-	for (i = 0; i < threads; i++) {
-		struct fiber *fiber = &run.fibers[i];
-
-		getcontext(&fiber->start);
-		fiber->start.uc_stack.ss_sp = run.stacks + (size_t)i * STACK_BYTES;
-		fiber->start.uc_stack.ss_size = STACK_BYTES;
-		fiber->start.uc_link = NULL;
-		makecontext(&fiber->start, fiber_main, 0);
-		fiber->started = 0;
-		fiber->state = RUNNING;
-	}
+	for (i = 0; i < threads; i++)
+		start_fiber(i);
 	while (run.error == NULL && count_state(0, threads, DONE) != threads) {
 		for (i = 0; run.error == NULL && i < waves; i++)
 			run_wave(turn(i, waves) * WAVE);
