@@ -3,9 +3,8 @@ dnl MOEK_HIP_COMPILER: a clang that makes AMD code objects, without any ROCm pac
 dnl MOEK_HIP_ARCH(ARCH): sets moek_hip_ARCH to yes if it builds for that architecture.
 AC_DEFUN([MOEK_HIP_COMPILER], [
 	AC_ARG_VAR([HIPCLANG], [clang with the AMDGPU back end; "no": build no GPU code])
-	AC_PATH_PROGS([HIPCLANG], [clang-22 clang-21 clang-20 amdclang clang-19], [no])
-	AC_PATH_PROGS([LLVM_OBJDUMP], [llvm-objdump-22 llvm-objdump-21 llvm-objdump-20 llvm-objdump-19], [no])
-	AC_PATH_PROGS([LLVM_READELF], [llvm-readelf-22 llvm-readelf-21 llvm-readelf-20 llvm-readelf-19], [no])
+	AS_IF([test "x$HIPCLANG" != xno],
+		[AC_PATH_PROGS([HIPCLANG], [clang-22 clang-21 clang-20 amdclang clang-19], [no])])
 	dnl no cuid: the same source gives the same bytes
 	HIPFLAGS="-x hip --cuda-device-only --no-gpu-bundle-output -nogpuinc -nogpulib -O3 -std=c++17 -Wall -Wextra -mcode-object-version=5 -fuse-cuid=none"
 	AC_SUBST([HIPFLAGS])

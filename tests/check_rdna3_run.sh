@@ -59,7 +59,21 @@ mkdir "$work/sys"
 ini "$work/nowhere.so"
 exits 0 'without a card another backend runs' explain
 shows "$out" '^ +rdna3[a-z0-9_.]* +absent' 'and rdna3 is absent'
+# ---- with code: the layers run ----
+
 card 110000
+ini "$fake"
+exits 0 'with gfx1100 and its runtime somebody is chosen' explain
+if ! says "$out" '^ +rdna3\.w4a16 +chosen +hip gfx1100' >/dev/null; then
+	check 'rdna3 was built without a GPU compiler, and says so' \
+		says "$out" '^ +rdna3\.w4a16 .*built without a GPU compiler'
+	echo "1..$count # the rest is skipped: rdna3 was built without GPU code"
+	[ "$failures" -eq 0 ] && exit 77
+	exit 1
+fi
+passed 'and that is rdna3'
+
+ini "$work/nowhere.so"
 exits 0 'with a card and no runtime another backend runs' explain
 shows "$out" '^ +rdna3[a-z0-9_.]* +unusable.*no HIP runtime' 'and rdna3 is unusable, with the cause'
 ini "$MOEK_TEST_FAKES/good_host.so"
@@ -70,18 +84,8 @@ export FAKEHIP_VERSION=50221153
 exits 0 'with an old runtime too' explain
 shows "$out" '^ +rdna3[a-z0-9_.]* +unusable.*5\.2 is too old, 5\.7 is needed' 'with what is needed'
 unset FAKEHIP_VERSION
+ini "$fake"
 
-# ---- with code: the layers run ----
-
-exits 0 'with gfx1100 and its runtime somebody is chosen' explain
-if ! says "$out" '^ +rdna3\.w4a16 +chosen +hip gfx1100' >/dev/null; then
-	check 'rdna3 was built without a GPU compiler, and says so' \
-		says "$out" '^ +rdna3\.w4a16 .*built without a GPU compiler'
-	echo "1..$count # the rest is skipped: rdna3 was built without GPU code"
-	[ "$failures" -eq 0 ] && exit 77
-	exit 1
-fi
-passed 'and that is rdna3'
 if nm -D "$fake" 2>/dev/null | grep -q __tsan; then
 	echo "1..$count # the rest is skipped: fibers do not run under the thread sanitizer"
 	[ "$failures" -eq 0 ] && exit 77
