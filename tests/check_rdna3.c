@@ -581,7 +581,8 @@ static void make_bench(const struct moek_problem *problem, uint64_t tokens,
 	b->weights = malloc(slots * sizeof(*b->weights));
 	for (i = 0; i < slots; i++) {
 		/* one id in eleven is not an expert: of an unseen kind each time */
-		static const int32_t bad[] = { -1, INT32_MIN, INT32_MAX, 1000000 };
+		const int32_t bad[] = { -1, INT32_MIN, INT32_MAX,
+			                (int32_t)b->problem.experts };
 
 		b->ids[i] = random_bits() % 11 == 0
 		                    ? bad[random_bits() % 4]
