@@ -38,8 +38,9 @@ struct moek_threads {
 	uint32_t inside;
 	int open; /* the job may be entered */
 	int stop;
-	pid_t owner;      /* the process that has the threads; 0: not started */
-	uint32_t started; /* of `worker` */
+	_Atomic pid_t owner; /* the process that has the threads; 0: not started. Read
+	                        unlocked */
+	uint32_t started;    /* of `worker` */
 	struct worker worker[];
 };
 
@@ -106,10 +107,11 @@ static void pool_for(void *self, uint64_t tasks,
                      void (*body)(void *arg, uint64_t i, uint32_t worker), void *arg)
 {
 	struct moek_threads *threads = self;
+	pid_t owner = atomic_load(&threads->owner);
 
 	/* the child of a fork has this pool's memory but none of its threads */
 	if (tasks <= 1 || threads->workers.count == 1 ||
-	    (threads->owner != 0 && threads->owner != getpid())) {
+	    (owner != 0 && owner != getpid())) {
 		for (uint64_t i = 0; i < tasks; i++)
 			body(arg, i, 0);
 		return;
