@@ -358,12 +358,15 @@ static int32_t add_missing(struct asking *asking, const char *name, size_t rank,
 {
 	struct moek_entrant *entrant;
 	const char *nearest, *dot = strchr(name, '.'), *origin;
-	char plugin[48], found[512];
+	char plugin[48], meant[128] = "", found[512];
 	uint32_t rule;
 
 	if (is_there(asking, name))
 		return MOEK_OK;
+	/* copied: the name may be an entrant's, and adding one moves them */
 	nearest = nearest_name(asking, name);
+	if (nearest != NULL)
+		snprintf(meant, sizeof(meant), "; did you mean %s?", nearest);
 	entrant = add_entrant(asking, name, rank, MOEK_NOT_NAMED);
 	if (entrant == NULL)
 		return MOEK_NO_MEMORY;
@@ -374,12 +377,11 @@ static int32_t add_missing(struct asking *asking, const char *name, size_t rank,
 		return MOEK_OK;
 	}
 	snprintf(plugin, sizeof(plugin), "%.*s", (int)strcspn(name, "."), name);
-	snprintf(found, sizeof(found), "%s%s%s%s",
+	snprintf(found, sizeof(found), "%s%s",
 	         dot != NULL && moek_registry_file(asking->registry, plugin) != NULL
 	                 ? "no experts of this name in the plugin"
 	                 : "not installed",
-	         nearest != NULL ? "; did you mean " : "",
-	         nearest != NULL ? nearest : "", nearest != NULL ? "?" : "");
+	         meant);
 	moek_candidate_settle(entrant, MOEK_STATE_MISSING, MOEK_RULE_NOT_INSTALLED,
 	                      found);
 	return MOEK_OK;
