@@ -288,9 +288,13 @@ shows "$err" 'byte 0xc3 at 2 is outside the vocabulary of 128' 'and is told, wit
 exits 2 'no command is a usage error' lm "$qwen"
 exits 2 'two commands are a usage error' lm "$qwen" --prompt x --bench
 exits 2 'a count that is none is a usage error' lm "$qwen" --prompt x --max-tokens 0
+exits 2 'an option of another command is a usage error' lm "$qwen" --prompt x --batch 2
 exits 2 'one backend to compare is a usage error' lm "$qwen" --compare emulation --prompt x
 exits 2 'an activation scheme that is none is a usage error' \
 	lm "$qwen" --prompt x --activations int9
+exits 1 'a problem that no backend runs is exit code 1' lm "$qwen" --prompt x \
+	--activations int8 --problem lora=1
+shows "$err" 'lora' 'and what it is about is told'
 exits 1 'a backend that refuses is exit code 1' \
 	lm "$qwen" --prompt x --backend 'require nobody'
 exits 0 '--help succeeds' lm "$qwen" --help

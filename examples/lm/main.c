@@ -204,6 +204,12 @@ static struct options parse(int argc, char **argv)
 	if (options.compare != NULL ? texts != 1 || commands != 0
 	                            : texts + commands != 1)
 		lm_stop(LM_USAGE, "give one command; try moek-lm --help");
+	if (options.batch > 0 && options.tasks == NULL)
+		lm_stop(LM_USAGE, "--batch goes with --tasks");
+	if (options.limit > 0 && options.tasks == NULL && options.loss == NULL)
+		lm_stop(LM_USAGE, "--limit goes with --tasks and --loss");
+	if (options.most > 0 && options.prompt == NULL && options.ids == NULL)
+		lm_stop(LM_USAGE, "--max-tokens goes with --prompt and --ids");
 	return options;
 }
 
@@ -238,19 +244,27 @@ static struct lm_experts *open_experts(const struct options *options,
                                        const struct lm_model *model,
                                        const char *request)
 {
-	char change[512] = "";
-	struct lm_experts_options wanted = { request, change, options->type,
+	const char *activations = options->activations, *problem = options->problem;
+	const char *group = activations != NULL && strcmp(activations, "int8") == 0
+	                            ? "32" /* columns that share a scale */
+	                            : "0";
+	size_t bytes = (activations != NULL ? strlen(activations) : 0) +
+	               (problem != NULL ? strlen(problem) : 0) + 64;
+	char *change = lm_allocate(bytes, 1);
+	struct lm_experts_options wanted = { request, NULL, options->type,
 		                             options->chunk };
+	struct lm_experts *experts;
 
-	if (options->activations != NULL)
-		snprintf(change, sizeof(change), "activations=%s,activations_group=%s",
-		         options->activations,
-		         strcmp(options->activations, "int8") == 0 ? "32" : "0");
-	if (options->problem != NULL)
-		wanted.change = options->problem;
-	if (wanted.change[0] == '\0')
-		wanted.change = NULL;
-	return lm_experts_open(registry, model->checkpoint, &wanted);
+	if (activations != NULL)
+		snprintf(change, bytes, "activations=%s,activations_group=%s%s",
+		         activations, group, problem != NULL ? "," : "");
+	if (problem != NULL)
+		strcat(change, problem);
+	if (change[0] != '\0')
+		wanted.change = change;
+	experts = lm_experts_open(registry, model->checkpoint, &wanted);
+	free(change);
+	return experts;
 }
 
 /* ---- commands ---- */

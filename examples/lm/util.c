@@ -20,7 +20,8 @@ void lm_stop(int code, const char *format, ...)
 	vfprintf(stderr, format, arguments);
 	va_end(arguments);
 	fputc('\n', stderr);
-	exit(code);
+	fflush(stderr);
+	_Exit(code); /* nothing is unwound: the system takes back what is held */
 }
 
 void lm_must(int32_t status, const struct moek_error *error)
