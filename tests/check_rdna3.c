@@ -383,6 +383,8 @@ static void make_matrix(const struct moek_scheme *scheme, uint64_t rows,
 {
 	uint64_t group = scheme->group_size != 0 ? scheme->group_size : columns;
 	uint64_t groups = (columns + group - 1) / group, i, r, c;
+	/* a model's rows are scaled to their length; else fp16 overflows on long ones */
+	float size = columns > 512 ? 512.0f / (float)columns : 1.0f;
 
 	m->codes = malloc(rows * columns / 2);
 	m->scales = malloc(rows * groups * 2);
@@ -392,8 +394,8 @@ static void make_matrix(const struct moek_scheme *scheme, uint64_t rows,
 	for (i = 0; i < rows * columns / 2; i++)
 		m->codes[i] = (unsigned char)random_bits();
 	for (i = 0; i < rows * groups; i++) {
-		uint16_t scale = to_type(0.02f + 0.1f * (random_unit() + 1.0f),
-		                         scheme->scale);
+		uint16_t scale = to_type(
+			size * (0.02f + 0.1f * (random_unit() + 1.0f)), scheme->scale);
 
 		if (scheme->scale == MOEK_E8M0)
 			m->scales[i] = (unsigned char)(121 + random_bits() % 5);
