@@ -74,27 +74,48 @@ static int32_t add_file(struct moek_registry *registry, const char *folder,
 	return MOEK_OK;
 }
 
-static int32_t search(struct moek_registry *registry, struct moek_searched *searched,
+/** Was the same folder searched before, perhaps under another name? Its files would
+ *  shadow themselves. */
+static int is_repeated(const struct moek_registry *registry,
+                       const struct moek_searched *searched)
+{
+	struct stat this_one, other;
+
+	if (stat(searched->folder->path, &this_one) != 0)
+		return 0;
+	for (size_t i = 0; &registry->searched[i] != searched; i++)
+		if (stat(registry->searched[i].folder->path, &other) == 0 &&
+		    other.st_dev == this_one.st_dev && other.st_ino == this_one.st_ino)
+			return 1;
+	return 0;
+}
+
+static int32_t search(struct moek_registry *registry, const struct moek_folder *named,
                       struct moek_error *error_out)
 {
-	const char *path = searched->folder->path;
-	DIR *folder = opendir(path);
+	struct moek_searched *searched = &registry->searched[registry->searched_count];
 	const struct dirent *entry;
 	int32_t status = MOEK_OK;
+	DIR *folder;
 
+	searched->folder = named;
+	if (is_repeated(registry, searched))
+		return MOEK_OK;
+	registry->searched_count++;
+	folder = opendir(named->path);
 	if (folder == NULL) {
-		int is_wanted = strcmp(searched->folder->origin, "built-in") != 0;
+		int is_wanted = strcmp(named->origin, "built-in") != 0;
 
 		searched->error = errno;
-		moek_log_write(&registry->log,
-		               is_wanted ? MOEK_LOG_WARNING : MOEK_LOG_INFO,
-		               "plugin folder %s: %s", path, strerror(searched->error));
+		moek_log_write(
+			&registry->log, is_wanted ? MOEK_LOG_WARNING : MOEK_LOG_INFO,
+			"plugin folder %s: %s", named->path, strerror(searched->error));
 		return MOEK_OK;
 	}
 	while (status == MOEK_OK && (entry = readdir(folder)) != NULL) {
 		if (!is_plugin_file(entry->d_name))
 			continue;
-		status = add_file(registry, path, entry->d_name, error_out);
+		status = add_file(registry, named->path, entry->d_name, error_out);
 		searched->plugins++;
 	}
 	closedir(folder);
@@ -151,11 +172,8 @@ static int32_t find_files(struct moek_registry *registry, struct moek_error *err
 	                            sizeof(*registry->searched));
 	if (registry->searched == NULL)
 		return moek_fail_memory(error_out, "list of plugin folders");
-	for (size_t i = 0; i < settings->folder_count && status == MOEK_OK; i++) {
-		registry->searched[i].folder = &settings->folders[i];
-		registry->searched_count++;
-		status = search(registry, &registry->searched[i], error_out);
-	}
+	for (size_t i = 0; i < settings->folder_count && status == MOEK_OK; i++)
+		status = search(registry, &settings->folders[i], error_out);
 	if (status != MOEK_OK)
 		return status;
 	sort_files(registry);
@@ -214,7 +232,18 @@ static int32_t open_file(struct moek_registry *registry, struct moek_file *file)
 	return status;
 }
 
-/** Whose turn is it? 1: the caller's, who opens it now. */
+/** Does this thread sit inside the open() of some plugin? Under the lock. */
+static int is_opening(const struct moek_registry *registry)
+{
+	for (size_t i = 0; i < registry->file_count; i++)
+		if (registry->files[i].state == MOEK_FILE_OPENING &&
+		    pthread_equal(registry->files[i].opener, pthread_self()))
+			return 1;
+	return 0;
+}
+
+/** Whose turn is it? 1: the caller's, who opens it now. Who is inside an open() must
+ * not wait: another one might be waiting for it. */
 static int32_t take_turn(struct moek_registry *registry, struct moek_file *file,
                          int *is_mine_out, struct moek_error *error_out)
 {
@@ -222,15 +251,12 @@ static int32_t take_turn(struct moek_registry *registry, struct moek_file *file,
 
 	*is_mine_out = 0;
 	pthread_mutex_lock(&registry->lock);
-	while (file->state == MOEK_FILE_OPENING && status == MOEK_OK) {
-		if (pthread_equal(file->opener, pthread_self()))
-			status = moek_fail(
-				error_out, MOEK_BUSY, 0,
-				"%s: its open() asks the registry that is opening it",
-				file->name);
-		else
-			pthread_cond_wait(&registry->changed, &registry->lock);
-	}
+	if (is_opening(registry))
+		status = moek_fail(error_out, MOEK_BUSY, 0,
+		                   "%s: asked for from inside a plugin's open()",
+		                   file->name);
+	while (file->state == MOEK_FILE_OPENING && status == MOEK_OK)
+		pthread_cond_wait(&registry->changed, &registry->lock);
 	if (file->state == MOEK_FILE_UNOPENED && status == MOEK_OK) {
 		file->state = MOEK_FILE_OPENING;
 		file->opener = pthread_self();

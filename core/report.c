@@ -676,7 +676,7 @@ static char *registry_text(const struct moek_json *report)
 	return finish(&text);
 }
 
-/** As an INI that reads back to the same; what was overridden is a comment. */
+/** Written as an INI; what was overridden is a comment. */
 static char *config_text(const struct moek_json *report)
 {
 	struct text text = { 0 };

@@ -364,7 +364,9 @@ void moek_verdict_found(const struct moek_verdict *verdict, const struct moek_de
 		         verdict->note[0] != '\0' ? verdict->note : rule->plain);
 	} else {
 		value_text(rule->value, verdict->found, value, sizeof(value));
-		snprintf(text_out, bytes, "%s%s %s", projection, rule->name, value);
+		snprintf(text_out, bytes, "%s%s %s", projection,
+		         rule->value == VALUE_BIT ? "does not understand" : rule->name,
+		         value);
 	}
 }
 

@@ -132,6 +132,23 @@ START_TEST(the_first_folder_wins_and_the_other_file_is_shadowed)
 }
 END_TEST
 
+START_TEST(a_folder_named_twice_is_searched_once)
+{
+	char again[1024], *report;
+	const char *folders[] = { again, NULL };
+
+	stage_plugin(&stage, "good_host");
+	snprintf(again, sizeof(again), "%s/../plugins/.", stage.plugins);
+	stage.options.plugin_dirs = folders;
+	stage_open(&stage);
+	report = moek_registry_report(stage.registry, MOEK_TEXT);
+	ck_assert_ptr_null(strstr(report, "shadowed"));
+	ck_assert_ptr_nonnull(strstr(report, "/../plugins/.: 1 plugin\n"));
+	ck_assert_ptr_null(strstr(strstr(report, "searched") + 1, "searched"));
+	moek_free(report);
+}
+END_TEST
+
 START_TEST(plugins_are_opened_when_they_are_considered)
 {
 	stage_plugin(&stage, "talks_at_open");
@@ -182,7 +199,8 @@ START_TEST(two_registries_with_different_settings_live_side_by_side)
 }
 END_TEST
 
-/** A log callback that asks the registry about the plugin that is just being opened. */
+/** A log callback that asks the registry while a plugin is being opened: for another.
+ */
 static int32_t inner_status;
 
 static void ask_back(void *self, uint32_t level, const char *text)
@@ -193,14 +211,15 @@ static void ask_back(void *self, uint32_t level, const char *text)
 	(void)level;
 	if (strstr(text, "no word") == NULL)
 		return;
-	inner_status = moek_choose(((struct stage *)self)->registry, &problem, NULL,
-	                           NULL, &choice, NULL);
+	inner_status = moek_choose(((struct stage *)self)->registry, &problem,
+	                           "require undefined_symbol", NULL, &choice, NULL);
 	ck_assert_ptr_null(choice);
 }
 
 START_TEST(who_asks_from_inside_open_is_told_busy)
 {
 	stage_plugin(&stage, "talks_at_open");
+	stage_plugin(&stage, "undefined_symbol");
 	stage.options.log = ask_back;
 	stage_open(&stage);
 	CHOSEN(NULL, NULL);
@@ -343,6 +362,7 @@ int main(void)
 	tcase_add_test(tests, the_hosts_workers_are_used_as_they_are);
 	tcase_add_test(tests, only_plugin_files_are_looked_at);
 	tcase_add_test(tests, the_first_folder_wins_and_the_other_file_is_shadowed);
+	tcase_add_test(tests, a_folder_named_twice_is_searched_once);
 	tcase_add_test(tests, plugins_are_opened_when_they_are_considered);
 	tcase_add_test(tests, two_registries_with_different_settings_live_side_by_side);
 	tcase_add_test(tests, who_asks_from_inside_open_is_told_busy);

@@ -320,7 +320,7 @@ START_TEST(each_bit_that_is_not_understood_is_named)
 			ck_abort_msg("%s: %s", cases[i].over, stage.error.text);
 		ck_assert_msg(stage_choose(&stage, NULL, cases[i].over) == MOEK_REFUSED,
 		              "%s: %s", cases[i].over, stage.error.text);
-		snprintf(expected, sizeof(expected), "refused: unknown_bit %s",
+		snprintf(expected, sizeof(expected), "refused: does not understand %s",
 		         cases[i].bit);
 		STATE("refuses_with_reason.any", expected);
 		ck_assert_uint_eq(stage.error.rule, MOEK_RULE_UNKNOWN_BIT);
@@ -444,7 +444,7 @@ START_TEST(of_several_devices_the_best_answer_counts)
 	ck_assert_int_eq(moek_choice_degraded(stage.choice), 0);
 	/* refused is better than unusable */
 	CHOSEN(NULL, "lora=1");
-	STATE("fake_gpu.any", "refused: unknown_bit lora");
+	STATE("fake_gpu.any", "refused: does not understand lora");
 	ck_assert_int_eq(moek_choice_degraded(stage.choice), 0);
 }
 END_TEST

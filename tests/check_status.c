@@ -144,7 +144,7 @@ START_TEST(a_verdict_is_told_in_the_terms_of_its_rule)
 
 	moek_refuse(&verdict, MOEK_RULE_UNKNOWN_BIT, 2);
 	tell(NULL);
-	ck_assert_str_eq(found, "unknown_bit bias");
+	ck_assert_str_eq(found, "does not understand bias");
 	ck_assert_str_eq(accepted, "");
 
 	moek_refuse(&verdict, MOEK_RULE_ZERO_POINTS, 1);
