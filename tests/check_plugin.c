@@ -170,8 +170,9 @@ END_TEST
 START_TEST(the_host_table_gives_options_memory_and_log)
 {
 	stage_plugin(&stage, "talks_at_open");
-	ck_assert_msg(load("talks_at_open", "word = hello there") == MOEK_OK, "%s",
-	              cause.text);
+	ck_assert_msg(load("talks_at_open", "word = hello there\nx-undeclared = 1") ==
+	                      MOEK_OK,
+	              "%s", cause.text);
 	ck_assert_uint_eq(stage_logged(&stage, "6", "talks_at_open: hello there"), 1);
 	ck_assert_int_eq(load("talks_at_open", ""), MOEK_OK);
 	ck_assert_uint_eq(stage_logged(&stage, "6", "talks_at_open: no word"), 1);

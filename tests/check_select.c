@@ -104,8 +104,9 @@ START_TEST(unlisted_plugins_can_be_ignored_or_an_error)
 	stage_ini(&stage, "unlisted = error\n[priority]\nlast_resort = on\n");
 	stage_open(&stage);
 	ck_assert_int_eq(stage_choose(&stage, NULL, NULL), MOEK_BAD_CONFIG);
-	ck_assert_ptr_nonnull(strstr(stage.error.text, "good_host.so is installed, and "
-	                                               "[priority] does not list good_host"));
+	ck_assert_ptr_nonnull(strstr(stage.error.text,
+	                             "good_host.so is installed, and "
+	                             "[priority] does not list good_host"));
 	stage_ini(&stage,
 	          "unlisted = error\n[priority]\nlast_resort = on\ngood_host = on\n");
 	stage_open(&stage);
@@ -352,6 +353,13 @@ START_TEST(a_refusal_without_a_reason_is_one_all_the_same)
 	ck_assert_int_eq(stage_candidate(&stage, "gives_no_reason.any").state,
 	                 MOEK_STATE_REFUSED);
 	ck_assert_ptr_nonnull(strstr(stage.error.text, "the plugin gave no reason"));
+	/* rubbish with a rule: ended, and printed without a crash */
+	ck_assert_uint_eq(strlen(stage_candidate(&stage, "gives_no_reason.rubbish")
+	                                 .verdict->note),
+	                  sizeof(((struct moek_verdict *)NULL)->note) - 1);
+	ck_assert_int_eq(
+		stage_candidate(&stage, "gives_no_reason.rubbish").verdict->rule,
+		MOEK_RULE_HIDDEN);
 }
 END_TEST
 
@@ -412,6 +420,30 @@ START_TEST(a_gpu_without_its_runtime_is_unusable_and_degrades)
 	ck_assert_int_eq(moek_choice_degraded(stage.choice), 1);
 	ck_assert_uint_eq(
 		stage_logged(&stage, "4", "degraded: last_resort.any was chosen"), 1);
+}
+END_TEST
+
+START_TEST(unusable_above_the_winner_degrades_and_below_it_does_not)
+{
+	char ini[1400];
+
+	stage_plugin(&stage, "fake_gpu");
+	stage_plugin(&stage, "good_host");
+	stage_file(&stage, "facts", "arch=fake_b\n");
+	for (int above = 0; above < 2; above++) {
+		snprintf(ini, sizeof(ini),
+		         "[priority]\n%sgood_host = on\n%s[plugin fake_gpu]\n"
+		         "facts = %s/facts\n",
+		         above ? "fake_gpu = on\n" : "", above ? "" : "fake_gpu = on\n",
+		         stage.folder);
+		stage_ini(&stage, ini);
+		stage_open(&stage);
+		CHOSEN(NULL, NULL);
+		ck_assert_str_eq(stage_winner(&stage), "good_host.first");
+		ck_assert_int_eq(stage_candidate(&stage, "fake_gpu.any").state,
+		                 MOEK_STATE_UNUSABLE);
+		ck_assert_int_eq(moek_choice_degraded(stage.choice), above);
+	}
 }
 END_TEST
 
@@ -527,6 +559,29 @@ START_TEST(off_by_the_api_is_disabled)
 	stage_open(&stage);
 	CHOSEN(NULL, NULL);
 	ck_assert_str_eq(stage_winner(&stage), "good_host.first");
+}
+END_TEST
+
+START_TEST(a_line_of_the_api_changes_a_name_where_it_stands)
+{
+	static const struct moek_setting settings[] = {
+		{ "priority", "good_host", "on" },
+		{ "priority", "last_resort", "on" },
+	};
+
+	stage_plugin(&stage, "good_host");
+	stage_plugin(&stage, "last_resort");
+	stage_plugin(&stage, "create_fails_for_memory");
+	stage_ini(&stage, "[priority]\ngood_host = off\n");
+	stage.options.settings = settings;
+	stage.options.setting_count = 2;
+	stage_open(&stage);
+	CHOSEN(NULL, NULL);
+	ck_assert_str_eq(stage_winner(&stage), "good_host.first");
+	ck_assert_str_eq(stage_candidate(&stage, "good_host.first").source, "api");
+	/* added at the end, before the unlisted */
+	CHOSEN("exclude good_host", NULL);
+	ck_assert_str_eq(stage_winner(&stage), "last_resort.any");
 }
 END_TEST
 
@@ -699,6 +754,13 @@ START_TEST(require_has_no_next_one)
 	                 MOEK_REFUSED);
 	ck_assert_ptr_null(next);
 	ck_assert_uint_eq(stage.error.rule, MOEK_RULE_MEMORY);
+	/* not even other experts of the same plugin */
+	CHOSEN("require good_host", NULL);
+	STATE("good_host.second", "ready: outranked");
+	ck_assert_int_eq(moek_choice_next(stage.choice, MOEK_NO_MEMORY, "no room",
+	                                  &next, &stage.error),
+	                 MOEK_REFUSED);
+	ck_assert_ptr_null(next);
 }
 END_TEST
 
@@ -829,6 +891,7 @@ int main(void)
 	tcase_add_test(tests, a_gpu_that_is_there_is_chosen);
 	tcase_add_test(tests, no_gpu_is_absent_and_degrades_nothing);
 	tcase_add_test(tests, a_gpu_without_its_runtime_is_unusable_and_degrades);
+	tcase_add_test(tests, unusable_above_the_winner_degrades_and_below_it_does_not);
 	tcase_add_test(tests, a_gpu_without_permission_is_unusable);
 	tcase_add_test(tests, a_gpu_without_code_in_the_file_is_unusable);
 	tcase_add_test(tests, of_several_devices_the_best_answer_counts);
@@ -836,6 +899,7 @@ int main(void)
 	tcase_add_test(tests, the_most_words_win_and_a_device_before_a_scheme);
 	tcase_add_test(tests, off_in_the_ini_is_disabled_and_degrades_emulation);
 	tcase_add_test(tests, off_by_the_api_is_disabled);
+	tcase_add_test(tests, a_line_of_the_api_changes_a_name_where_it_stands);
 	tcase_add_test(tests, off_in_the_general_section_holds_in_a_special_one);
 	tcase_add_test(tests, missing_degrades_emulation_alone);
 	tcase_add_test(tests, broken_above_the_winner_degrades_and_below_it_does_not);

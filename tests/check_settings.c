@@ -303,7 +303,7 @@ START_TEST(folders_are_relative_to_the_ini_that_names_them)
 	static const char *const first[] = { "/first", NULL };
 
 	stage_file(&stage, "system.ini",
-	           "[registry]\nplugin_dirs = a, /b ,c d\nplugin_dirs = ../e\n");
+	           "[registry]\nplugin_dirs = a, , /b ,c d\nplugin_dirs = ../e\n");
 	options.plugin_dirs = first;
 	open_it();
 	ck_assert_uint_eq(settings->folder_count, 5);

@@ -8,7 +8,7 @@ static int32_t open_it(const struct moek_host *host, void **plugin_out)
 	const char *word = host->option(host->self, "word");
 	void *memory = host->alloc(host->self, 100, 256);
 	int32_t is_good = memory != NULL && (uintptr_t)memory % 256 == 0 &&
-	                  host->option(host->self, "undeclared") == NULL;
+	                  host->option(host->self, "x-undeclared") == NULL;
 
 	host->free(host->self, memory);
 	host->log(host->self, 6, word != NULL ? word : "no word");
