@@ -12,9 +12,9 @@
  * `struct moek_error *error_out`, the caller's memory, which may be NULL; it is written on
  * failure only. Outputs are written on success only, unless said otherwise.
  * Strings that are returned as `char *` are the caller's, to be given to moek_free().
- * Structs passed in begin with struct_size (see problem.h); MOEK_INIT fills it:
+ * Structs passed in begin with struct_size (see problem.h); MOEK_INIT is its value:
  *
- *     struct moek_registry_options options = { MOEK_INIT(REGISTRY_OPTIONS) };
+ *     struct moek_registry_options options = { .struct_size = MOEK_INIT(REGISTRY_OPTIONS) };
  */
 #ifndef MOEK_MOEK_H
 #define MOEK_MOEK_H
@@ -471,7 +471,7 @@ MOEK_API int32_t moek_safetensors_open(const char *path,
                                        struct moek_error *error_out);
 MOEK_API void moek_safetensors_close(struct moek_safetensors *file); /* [one per object] */
 MOEK_API uint64_t moek_safetensors_count(const struct moek_safetensors *file);
-/** Name of tensor @index (in file order), and its length: names may hold NUL. */
+/** Name of tensor @index (in file order), and its length. NUL-ended; holds no NUL. */
 MOEK_API const char *moek_safetensors_name(const struct moek_safetensors *file,
                                            uint64_t index, uint64_t *length_out);
 MOEK_API int32_t moek_safetensors_tensor(const struct moek_safetensors *file,
