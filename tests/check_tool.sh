@@ -43,6 +43,8 @@ done
 for value in 1 2-1 a-b 1- -1; do
 	exits 2 "--layers '$value' is a usage error" "$moek" run "$qwen" --layers "$value"
 done
+shows "$("$moek" run "$qwen" --layers 2-1 2>&1)" '2-1: not two numbers A-B, A at most B' \
+	'and says what layers are'
 exits 2 'a layer that is not there is a usage error' "$moek" run "$qwen" --layers 4-9
 shows "$err" 'the last is 3' 'which names the last one'
 exits 2 'a type that is none is a usage error' "$moek" run "$qwen" --type int4
@@ -120,7 +122,16 @@ for model in tiny-qwen3moe-ct-sym-g32 tiny-qwen3moe-bf16 tiny-gptoss-mxfp4; do
 		grep -Ec '^layers\.[0-3] .* equal, [0-9]e[-+][0-9]+ off ')" = 4 ]
 	check 'and nothing but warnings on stderr' sh -c \
 		'! printf "%s" "$1" | grep -v "^moek: warning: "' - "$err"
+	shows "$out" 'fp32 to fp32, up to 48 tokens' 'and runs in the type of the file'
 done
+emulated() { "$moek" run "$bf16" --against "$bf16/expected/oracle.safetensors" \
+	--backend 'require emulation' "$@"; }
+exits 0 'run counts shares of the allowance' emulated --json
+worst=$(for n in 0 1 2 3; do echo "$(json layers.$n.worst.share) $n"; done |
+	sort -g | tail -n 1 | cut -d ' ' -f 2)
+check 'of which another layer than the first has the largest' [ "$worst" != 0 ]
+exits 0 'and the text' emulated
+shows "$out" "^4 layers agree .* of its allowance \\(layers\\.$worst\\)\$" 'names that layer'
 exits 0 'run --json succeeds' "$moek" run "$qwen" --against "$oracle" --json --layers 1-2
 check 'and has each layer' [ "$(json layers.# layers.1.layer layers.1.tokens agrees \
 	layers.0.routing.wrong layers.0.wrong_outputs)" = "2
@@ -161,6 +172,15 @@ patch() {
 	printf "$3" | dd of="$work/other.safetensors" bs=1 conv=notrunc \
 		seek=$(($(offset "$1") + 4 * $2)) 2>/dev/null
 }
+# flip NAME ELEMENT BYTE BIT: the same, one bit of one byte
+flip() {
+	byte=$(dd if="$oracle" bs=1 skip=$(($(offset "$1") + 4 * $2 + $3)) count=1 2>/dev/null |
+		od -An -tu1 | tr -d ' ')
+	cp "$oracle" "$work/other.safetensors"
+	chmod u+w "$work/other.safetensors"
+	printf "\\$(printf %03o $((byte ^ $4)))" | dd of="$work/other.safetensors" bs=1 \
+		conv=notrunc seek=$(($(offset "$1") + 4 * $2 + $3)) 2>/dev/null
+}
 run_other() { "$moek" run "$qwen" --against "$work/other.safetensors" --layers 0-1 "$@"; }
 
 other 's/"layers.0.moe_out"/"layers.X.moe_out"/;s/"layers.1.moe_out"/"layers.0.moe_out"/
@@ -176,6 +196,29 @@ patch layers.0.moe_out 261 '\000\000\300\177'
 exits 1 'a NaN expected and not there exits 1' run_other
 shows "$out" 'layers\.0: 1 of 12288 outputs are wrong; the worst is moe_out\[1\]\[5\]: .*, expected nan' \
 	'and is named'
+patch layers.0.hidden_in 256 '\000\000\300\177'
+exits 1 'a NaN that is not expected exits 1' run_other
+shows "$out" 'layers\.0: 256 of 12288 outputs are wrong; the worst is moe_out\[1\]\[0\]: nan, expected -?[0-9]' \
+	'and so does each output that it reaches'
+largest=$(dd if="$oracle" bs=1 skip="$(offset layers.0.moe_out)" count=49152 2>/dev/null |
+	od -An -v -w4 -tf4 | awk '{ size = $1 < 0 ? -$1 : $1
+		if (size > most) { most = size; at = NR - 1 } } END { print at }')
+flip layers.0.moe_out "$largest" 2 1
+exits 1 'an output one part in 256 or less off exits 1' run_other
+shows "$out" 'layers\.0: 1 of 12288 outputs are wrong' 'and is the only one'
+flip layers.1.topk_weights 0 1 1
+exits 1 'a router weight 1e-5 off exits 1' run_other
+shows "$out" 'layers\.1: routing differs for 1 of 48 tokens, first for token 0; largest weight error [0-9.]+e-0[56]' \
+	'and by how much'
+check 'though each output is within its allowance' sh -c \
+	'! printf "%s" "$1" | grep -q "outputs are wrong"' - "$out"
+patch layers.1.topk_weights 0 '\000\000\300\177'
+exits 1 'a router weight that is NaN exits 1' run_other
+shows "$out" 'layers\.1: routing differs for 1 of 48 tokens, first for token 0; largest weight error inf' \
+	'and is off without bound'
+other 's/"layers.1.hidden_in":{"dtype":"F32","shape":\[48,256\]/"layers.1.hidden_in":{"dtype":"F16","shape":[96,256]/'
+exits 3 'layers of two types in a file exit 3' run_other
+shows "$err" 'layers\.1\.hidden_in is fp16, before it was fp32' 'and both are named'
 patch layers.1.topk_weights 0 '\000\000\000\077'
 exits 1 'another router weight exits 1' run_other
 shows "$out" 'layers\.1: routing differs for 1 of 48 tokens, first for token 0' 'and is named'
@@ -201,6 +244,25 @@ dd if="$bf16/model.safetensors" bs=1 skip=$((router + 7 * 512)) count=512 2>/dev
 exits 0 'a tie that falls otherwise is no error' "$moek" run "$work/tied" \
 	--against "$bf16/expected/oracle.safetensors" --layers 0-0 --tokens 1
 shows "$out" '^layers\.0 .* equal but 1 tie ' 'and is counted'
+
+# ---- weights that are not numbers, backends that misbehave ----
+
+cp -r "$bf16" "$work/nan"
+chmod -R u+w "$work/nan"
+for expert in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+	printf '\300\177' | dd of="$work/nan/model.safetensors" bs=1 conv=notrunc 2>/dev/null \
+		seek="$(offset model.layers.0.mlp.experts.$expert.down_proj.weight "$bf16/model.safetensors")"
+done
+exits 1 'random rows that give no numbers exit 1' "$moek" run "$work/nan" --layers 0-0 \
+	--tokens 3 --backend 'require emulation'
+shows "$out" 'layers\.0: 3 of 768 outputs are not finite' 'and are counted'
+mkdir "$work/fakes"
+cp "$MOEK_TEST_FAKES/writes_input.so" "$work/fakes"
+misbehaving() { "$moek" run "$qwen" --layers 0-0 --tokens 3 --type fp32 --plugin-dir "$work/fakes" \
+	--backend 'require writes_input' "$@"; }
+exits 0 'without --checks a backend that changes its input passes' misbehaving
+exits 1 'with --checks it exits 1' misbehaving --checks
+shows "$err" 'writes_input.*changed its input' 'and is named'
 
 # ---- the machine ----
 
