@@ -146,15 +146,17 @@ struct moek_problem moek_candidate_problem(const struct moek_problem *problem,
 	return seen;
 }
 
-static uint32_t ask_device(const struct moek_experts *experts,
+static uint32_t ask_device(const struct moek_entrant *entrant,
                            const struct moek_device *device,
                            struct moek_verdict *no_out)
 {
+	const struct moek_experts *experts = entrant->experts;
+	void *plugin = entrant->loaded->handle;
 	struct moek_device usable = *device;
 
 	usable.cause_rule = 0;
 	usable.cause[0] = '\0';
-	if (experts->supports_device(&usable, no_out) != 1) {
+	if (experts->supports_device(plugin, &usable, no_out) != 1) {
 		clean_verdict(no_out);
 		return no_out->rule == MOEK_RULE_DEVICE_KIND ? MOEK_STATE_ABSENT
 		                                             : MOEK_STATE_UNUSABLE;
@@ -166,10 +168,12 @@ static uint32_t ask_device(const struct moek_experts *experts,
 	return MOEK_STATE_UNUSABLE;
 }
 
-static uint32_t ask_problem(const struct moek_experts *experts,
+static uint32_t ask_problem(const struct moek_entrant *entrant,
                             const struct moek_problem *problem,
                             struct moek_verdict *no_out)
 {
+	const struct moek_experts *experts = entrant->experts;
+	void *plugin = entrant->loaded->handle;
 	uint64_t unknown = problem->must_understand & ~experts->understands;
 
 	if (unknown != 0) {
@@ -177,10 +181,10 @@ static uint32_t ask_problem(const struct moek_experts *experts,
 		            (uint64_t)__builtin_ctzll(unknown));
 		return MOEK_STATE_REFUSED;
 	}
-	if (experts->supports_quant_scheme(problem, no_out) == 1 &&
-	    experts->supports_activation(problem, no_out) == 1 &&
-	    experts->supports_parallel(problem, no_out) == 1 &&
-	    experts->supports_shape(problem, no_out) == 1)
+	if (experts->supports_quant_scheme(plugin, problem, no_out) == 1 &&
+	    experts->supports_activation(plugin, problem, no_out) == 1 &&
+	    experts->supports_parallel(plugin, problem, no_out) == 1 &&
+	    experts->supports_shape(plugin, problem, no_out) == 1)
 		return MOEK_STATE_READY;
 	clean_verdict(no_out);
 	return MOEK_STATE_REFUSED;
@@ -200,7 +204,6 @@ static int goodness(uint32_t state)
 static void ask(struct asking *asking, const struct moek_file *file,
                 struct moek_entrant *entrant)
 {
-	const struct moek_experts *experts = entrant->experts;
 	const struct moek_device *devices;
 	size_t count = moek_registry_devices(asking->registry, file, &devices);
 
@@ -210,10 +213,10 @@ static void ask(struct asking *asking, const struct moek_file *file,
 		struct moek_problem problem = moek_candidate_problem(
 			&asking->choice->problem, &devices[i]);
 		struct moek_verdict verdict = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
-		uint32_t state = ask_device(experts, &devices[i], &verdict);
+		uint32_t state = ask_device(entrant, &devices[i], &verdict);
 
 		if (state == MOEK_STATE_READY && !asking->is_survey)
-			state = ask_problem(experts, &problem, &verdict);
+			state = ask_problem(entrant, &problem, &verdict);
 		if (i != 0 && goodness(state) <= goodness(entrant->state))
 			continue;
 		entrant->state = state;

@@ -411,7 +411,8 @@ static int32_t point_output(struct run *run, const struct moek_rows *output)
 	const struct moek_backend *backend = layer->backend;
 
 	run->batch.output = *output;
-	run->finalize = backend->experts->finalize(&backend->problem, run->tokens);
+	run->finalize = backend->experts->finalize(backend->plugin_handle,
+	                                           &backend->problem, run->tokens);
 	if (run->finalize == MOEK_REDUCED)
 		return MOEK_OK;
 	if (run->finalize != MOEK_SLOTS || layer->own[MOEK_OWN_SLOTS] == MOEK_OWN_NONE)

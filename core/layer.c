@@ -147,8 +147,8 @@ static int32_t may_leave_slots(const struct moek_layer *layer, int *slots_out,
 	              : tokens < SAMPLED_TOKENS ? tokens + 1
 	              : tokens > most - tokens  ? most
 	                                        : 2 * tokens) {
-		uint32_t finalize = backend->experts->finalize(&backend->problem,
-		                                               tokens);
+		uint32_t finalize = backend->experts->finalize(
+			backend->plugin_handle, &backend->problem, tokens);
 
 		if (finalize == MOEK_SLOTS)
 			*slots_out = 1;
@@ -218,8 +218,8 @@ static int32_t plan_workspace(struct moek_layer *layer, struct moek_error *error
 		                             .backend = backend->name };
 	int slots = 0;
 	int32_t count = backend->experts->workspace_shapes(
-		&backend->problem, layer->problem.max_tokens, request.workers, buffers,
-		MOEK_MAX_BUFFERS);
+		backend->plugin_handle, &backend->problem, layer->problem.max_tokens,
+		request.workers, buffers, MOEK_MAX_BUFFERS);
 	int32_t status;
 
 	if (count < 0)
@@ -245,7 +245,8 @@ static int32_t alloc_weights(struct moek_layer *layer, struct moek_error *error_
 {
 	const struct moek_backend *backend = layer->backend;
 	uint64_t align = 0;
-	uint64_t bytes = backend->experts->prepared_size(&backend->problem, &align);
+	uint64_t bytes = backend->experts->prepared_size(backend->plugin_handle,
+	                                                 &backend->problem, &align);
 
 	if (bytes == 0)
 		return moek_fail(error_out, MOEK_NO_MEMORY, MOEK_RULE_INDEX_RANGE,

@@ -423,7 +423,7 @@ static int32_t load(struct moek_loaded *loaded,
 		status = read_all_experts(loaded, cause_out);
 	if (status == MOEK_OK)
 		status = check_options(loaded, cause_out);
-	if (status == MOEK_OK && !request->tables_only)
+	if (status == MOEK_OK)
 		status = open_plugin(loaded, cause_out);
 	return status;
 }

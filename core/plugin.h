@@ -37,7 +37,6 @@ struct moek_plugin_request {
 	const char *path, *name;
 	struct moek_log *log;
 	const struct moek_settings *settings;
-	int tables_only; /* 1: open() is not called */
 };
 
 /**

@@ -217,12 +217,11 @@ static int32_t open_file(struct moek_registry *registry, struct moek_file *file)
 		.name = file->name,
 		.log = &registry->log,
 		.settings = registry->settings,
-		.tables_only = moek_registry_answers_only(registry),
 	};
 	int32_t status = moek_plugin_load(&request, &file->loaded, &file->cause);
 
 	if (status != MOEK_OK || file->loaded->plugin.list == NULL ||
-	    request.tables_only)
+	    moek_registry_answers_only(registry))
 		return status;
 	status = list_devices(file);
 	if (status != MOEK_OK) {

@@ -493,7 +493,8 @@ int32_t moek_choice_numerics(const struct moek_choice *choice,
 
 	if (choice->winner == choice->count)
 		return MOEK_REFUSED;
-	choice->backend.experts->numerics(&choice->backend.problem, &numerics);
+	choice->backend.experts->numerics(choice->backend.plugin_handle,
+	                                  &choice->backend.problem, &numerics);
 	numerics.struct_size = MOEK_NUMERICS_SIZE_1_0;
 	numerics.text[sizeof(numerics.text) - 1] = '\0';
 	*numerics_out = numerics;

@@ -217,19 +217,19 @@ static float *run(const struct moek_experts *experts, const struct sample *sampl
 		.trace = trace,
 	};
 
-	ck_assert_msg(experts->supports_quant_scheme(p, &no) &&
-	                      experts->supports_activation(p, &no) &&
-	                      experts->supports_parallel(p, &no) &&
-	                      experts->supports_shape(p, &no),
+	ck_assert_msg(experts->supports_quant_scheme(NULL, p, &no) &&
+	                      experts->supports_activation(NULL, p, &no) &&
+	                      experts->supports_parallel(NULL, p, &no) &&
+	                      experts->supports_shape(NULL, p, &no),
 	              "%s refuses by rule %u", experts->name, no.rule);
-	weights = bytes(experts->prepared_size(p, &align));
+	weights = bytes(experts->prepared_size(NULL, p, &align));
 	ck_assert_int_eq(experts->create(NULL, &device, p, weights, &layer), MOEK_OK);
 	for (i = 0; i < p->experts_local; i++)
 		ck_assert_int_eq(experts->load_expert(layer, i, &sample->experts[i]),
 		                 0);
 	ck_assert_int_eq(experts->finish(layer), MOEK_OK);
-	count = experts->workspace_shapes(p, sample->tokens, worker_count, buffers,
-	                                  MOEK_MAX_BUFFERS);
+	count = experts->workspace_shapes(NULL, p, sample->tokens, worker_count,
+	                                  buffers, MOEK_MAX_BUFFERS);
 	ck_assert_int_gt(count, 0);
 	for (k = 0; k < count; k++) {
 		uint64_t each = buffers[k].type == MOEK_U8 ? 1 : 4;
@@ -270,7 +270,7 @@ static void agree(const struct moek_experts *experts, const struct sample *sampl
 
 	want = run(emulation, sample, 1, &trace);
 	got = run(experts, sample, 1, NULL);
-	experts->numerics(p, &numerics);
+	experts->numerics(NULL, p, &numerics);
 	for (i = 0; i < outputs; i++) {
 		double allowed = ((double)numerics.terms * FLT_EPSILON +
 		                  numerics.roundings * epsilon(p->input_type)) *
@@ -686,18 +686,17 @@ static void keep_quiet(void *self, uint32_t level, const char *text)
 	(void)text;
 }
 
-static int32_t open_with(const char *isa)
+static int32_t open_with(const char *isa, void **plugin_out)
 {
 	const struct moek_host host = { .struct_size = MOEK_HOST_SIZE_1_0,
 		                        .self = (void *)(uintptr_t)isa,
 		                        .log = keep_quiet,
 		                        .option = option_of };
-	void *plugin;
 
-	return moek_plugin_v1.open(&host, &plugin);
+	return moek_plugin_v1.open(&host, plugin_out);
 }
 
-START_TEST(runs_no_level_above_the_option)
+START_TEST(runs_no_level_above_the_option_of_its_own_registry)
 {
 	const struct moek_device device = {
 		.struct_size = MOEK_DEVICE_SIZE_1_0,
@@ -706,17 +705,20 @@ START_TEST(runs_no_level_above_the_option)
 			"avx512_vnni"
 	};
 	struct moek_verdict no = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
+	void *narrow, *wide, *none;
 
 	if (cpu_kernels(LEVEL_AVX2) == NULL || cpu_kernels(LEVEL_AVX512BF16) == NULL)
 		return;
-	ck_assert_int_eq(open_with("avx2"), MOEK_OK);
-	ck_assert_int_eq(table(LEVEL_AVX2)->supports_device(&device, &no), 1);
-	ck_assert_int_eq(table(LEVEL_PLAIN)->supports_device(&device, &no), 1);
-	ck_assert_int_eq(table(LEVEL_AVX512BF16)->supports_device(&device, &no), 0);
+	ck_assert_int_eq(open_with("avx2", &narrow), MOEK_OK);
+	ck_assert_int_eq(open_with("auto", &wide), MOEK_OK);
+	ck_assert_int_eq(table(LEVEL_AVX2)->supports_device(narrow, &device, &no), 1);
+	ck_assert_int_eq(table(LEVEL_PLAIN)->supports_device(narrow, &device, &no), 1);
+	ck_assert_int_eq(table(LEVEL_AVX512BF16)->supports_device(narrow, &device, &no),
+	                 0);
 	ck_assert_uint_eq(no.rule, MOEK_RULE_ISA);
-	ck_assert_int_eq(open_with("auto"), MOEK_OK);
-	ck_assert_int_eq(table(LEVEL_AVX512BF16)->supports_device(&device, &no), 1);
-	ck_assert_int_eq(open_with("avx3"), MOEK_BAD_CONFIG);
+	ck_assert_int_eq(table(LEVEL_AVX512BF16)->supports_device(wide, &device, &no),
+	                 1);
+	ck_assert_int_eq(open_with("avx3", &none), MOEK_BAD_CONFIG);
 }
 END_TEST
 
@@ -727,24 +729,24 @@ START_TEST(refuses_what_it_does_not_run)
 	struct sample sample;
 
 	sample_of(0, &sample);
-	ck_assert_int_eq(experts->supports_quant_scheme(&sample.problem, &no), 1);
+	ck_assert_int_eq(experts->supports_quant_scheme(NULL, &sample.problem, &no), 1);
 	sample.problem.down.group_size = 24;
-	ck_assert_int_eq(experts->supports_quant_scheme(&sample.problem, &no), 0);
+	ck_assert_int_eq(experts->supports_quant_scheme(NULL, &sample.problem, &no), 0);
 	ck_assert_uint_eq(no.rule, MOEK_RULE_GROUP_SIZE);
 	ck_assert_uint_eq(no.projection, MOEK_DOWN);
 	ck_assert_uint_eq(no.found, 24);
 	sample_of(0, &sample);
 	sample.problem.gate_up.column_groups = 1;
-	ck_assert_int_eq(experts->supports_quant_scheme(&sample.problem, &no), 0);
+	ck_assert_int_eq(experts->supports_quant_scheme(NULL, &sample.problem, &no), 0);
 	ck_assert_uint_eq(no.rule, MOEK_RULE_COLUMN_GROUPS);
 	sample_of(0, &sample);
 	sample.problem.activations = MOEK_A8_INT8;
 	sample.problem.activations_group = 128;
-	ck_assert_int_eq(experts->supports_quant_scheme(&sample.problem, &no), 0);
+	ck_assert_int_eq(experts->supports_quant_scheme(NULL, &sample.problem, &no), 0);
 	ck_assert_uint_eq(no.rule, MOEK_RULE_ACTIVATIONS);
 	sample_of(0, &sample);
 	sample.problem.hidden = UINT64_MAX / 2;
-	ck_assert_int_eq(experts->supports_shape(&sample.problem, &no), 0);
+	ck_assert_int_eq(experts->supports_shape(NULL, &sample.problem, &no), 0);
 	ck_assert_uint_eq(no.rule, MOEK_RULE_INDEX_RANGE);
 }
 END_TEST
@@ -760,7 +762,7 @@ START_TEST(loads_no_expert_of_another_shape)
 
 	sample_of(6, &sample); /* with zero points */
 	make(&sample);
-	weights = bytes(experts->prepared_size(&sample.problem, &align));
+	weights = bytes(experts->prepared_size(NULL, &sample.problem, &align));
 	ck_assert_int_eq(
 		experts->create(NULL, &device, &sample.problem, weights, &layer), 0);
 	expert = sample.experts[0];
@@ -813,7 +815,7 @@ int main(void)
 	tcase_add_loop_test(compare, keeps_a_nan_or_an_infinity_in_its_own_token, 0, 6);
 	tcase_add_test(compare, reads_scale_byte_0_as_2_to_minus_127_and_255_as_nan);
 	tcase_add_test(layout, knows_a_level_by_whole_words);
-	tcase_add_test(layout, runs_no_level_above_the_option);
+	tcase_add_test(layout, runs_no_level_above_the_option_of_its_own_registry);
 	tcase_add_test(layout, refuses_what_it_does_not_run);
 	tcase_add_test(layout, loads_no_expert_of_another_shape);
 	tcase_add_loop_test(layout, packs_every_weight_where_the_layout_says, 0, count);

@@ -94,10 +94,10 @@ static int32_t ask(const struct moek_problem *problem, struct moek_verdict *verd
 {
 	memset(verdict, 0, sizeof(*verdict));
 	verdict->struct_size = MOEK_VERDICT_SIZE_1_0;
-	return any->supports_quant_scheme(problem, verdict) &&
-	       any->supports_activation(problem, verdict) &&
-	       any->supports_parallel(problem, verdict) &&
-	       any->supports_shape(problem, verdict);
+	return any->supports_quant_scheme(NULL, problem, verdict) &&
+	       any->supports_activation(NULL, problem, verdict) &&
+	       any->supports_parallel(NULL, problem, verdict) &&
+	       any->supports_shape(NULL, problem, verdict);
 }
 
 static void rig_open(struct rig *rig)
@@ -106,7 +106,7 @@ static void rig_open(struct rig *rig)
 	uint64_t align, bytes, e;
 
 	ck_assert_msg(ask(&rig->problem, &verdict), "refused: rule %u", verdict.rule);
-	bytes = any->prepared_size(&rig->problem, &align);
+	bytes = any->prepared_size(NULL, &rig->problem, &align);
 	ck_assert_uint_ne(bytes, 0);
 	rig->weights = aligned_alloc(align, (bytes + align - 1) / align * align);
 	ck_assert_ptr_nonnull(rig->weights);
@@ -130,7 +130,7 @@ static void rig_close(struct rig *rig)
 static void **plan(const struct rig *rig, uint64_t tokens, uint32_t *count_out)
 {
 	struct moek_buffer shapes[MOEK_MAX_BUFFERS];
-	int32_t count = any->workspace_shapes(&rig->problem, tokens, rig->workers,
+	int32_t count = any->workspace_shapes(NULL, &rig->problem, tokens, rig->workers,
 	                                      shapes, MOEK_MAX_BUFFERS);
 	void **buffers = calloc(MOEK_MAX_BUFFERS, sizeof(*buffers));
 	int32_t i;
@@ -1349,9 +1349,9 @@ START_TEST(runs_on_the_host_only)
 		                      .kind = MOEK_HOST };
 	struct moek_verdict verdict = { 0 };
 
-	ck_assert(any->supports_device(&device, &verdict));
+	ck_assert(any->supports_device(NULL, &device, &verdict));
 	device.kind = MOEK_HIP;
-	ck_assert(!any->supports_device(&device, &verdict));
+	ck_assert(!any->supports_device(NULL, &device, &verdict));
 	ck_assert_uint_eq(verdict.rule, MOEK_RULE_DEVICE_KIND);
 }
 END_TEST
@@ -1370,18 +1370,18 @@ START_TEST(big_layers_are_planned_in_64_bits)
 	p.hidden = 7168;
 	p.intermediate = 2048;
 	ck_assert(ask(&p, &verdict));
-	bytes = any->prepared_size(&p, &align);
+	bytes = any->prepared_size(NULL, &p, &align);
 	/* half a byte a weight, two bytes for 32, and under 1 KiB an expert of our own
 	 */
 	ck_assert_uint_ge(bytes, 384 * 3 * (matrix / 2 + matrix / 16));
 	ck_assert_uint_lt(bytes, 384 * (3 * (matrix / 2 + matrix / 16) + 1024));
-	count = any->workspace_shapes(&p, 1, 4, few, MOEK_MAX_BUFFERS);
+	count = any->workspace_shapes(NULL, &p, 1, 4, few, MOEK_MAX_BUFFERS);
 	ck_assert_int_eq(
-		any->workspace_shapes(&p, UINT64_MAX, 4, many, MOEK_MAX_BUFFERS),
+		any->workspace_shapes(NULL, &p, UINT64_MAX, 4, many, MOEK_MAX_BUFFERS),
 		count);
 	for (i = 0; i < count; i++) /* never shrinks */
 		ck_assert_uint_ge(many[i].elements, few[i].elements);
-	ck_assert_int_eq(any->workspace_shapes(&p, 1, 4, few, 0), count);
+	ck_assert_int_eq(any->workspace_shapes(NULL, &p, 1, 4, few, 0), count);
 }
 END_TEST
 
@@ -1391,21 +1391,21 @@ START_TEST(says_what_its_arithmetic_is)
 	struct moek_numerics n;
 	struct moek_sizes sizes;
 
-	any->numerics(&p, &n);
+	any->numerics(NULL, &p, &n);
 	ck_assert_uint_eq(n.struct_size, MOEK_NUMERICS_SIZE_1_0);
 	ck_assert_uint_eq(n.accumulator, MOEK_F32);
 	ck_assert_uint_eq(n.roundings, 1);
 	ck_assert_uint_eq(n.repeatable, 1);
 	ck_assert_uint_eq(n.terms, 128 + 96 + 2 + 16);
 	p.input_type = MOEK_F32;
-	any->numerics(&p, &n);
+	any->numerics(NULL, &p, &n);
 	ck_assert_uint_eq(n.roundings, 0);
-	any->problem_size(&p, &sizes);
+	any->problem_size(NULL, &p, &sizes);
 	ck_assert_uint_eq(sizes.gate_up_columns, 192);
 	p.gated = 0;
-	any->problem_size(&p, &sizes);
+	any->problem_size(NULL, &p, &sizes);
 	ck_assert_uint_eq(sizes.gate_up_columns, 96);
-	ck_assert_uint_eq(any->finalize(&p, 3), MOEK_REDUCED);
+	ck_assert_uint_eq(any->finalize(NULL, &p, 3), MOEK_REDUCED);
 }
 END_TEST
 

@@ -1175,7 +1175,8 @@ START_TEST(more_weights_than_32_bits_are_planned)
 
 	choose(&rig);
 	backend = moek_choice_backend(rig.choice);
-	bytes = backend->experts->prepared_size(&backend->problem, &align);
+	bytes = backend->experts->prepared_size(backend->plugin_handle,
+	                                        &backend->problem, &align);
 	/* between codes with their scales, and a wasteful layout */
 	ck_assert_uint_ge(bytes, codes / 2 + codes / 32 * 2);
 	ck_assert_uint_le(bytes, codes * 4);

@@ -90,7 +90,7 @@ static int can_run(const struct moek_plugin *file)
 #ifdef __SANITIZE_THREAD__
 	return 0;
 #endif
-	return file != NULL && file->experts[0]->supports_device(&facts, &no);
+	return file != NULL && file->experts[0]->supports_device(NULL, &facts, &no);
 }
 
 static void open_plugin(void)
@@ -149,10 +149,10 @@ static uint32_t ask(const struct moek_experts *experts,
 {
 	memset(no, 0, sizeof(*no));
 	no->struct_size = MOEK_VERDICT_SIZE_1_0;
-	if (experts->supports_quant_scheme(problem, no) &&
-	    experts->supports_activation(problem, no) &&
-	    experts->supports_parallel(problem, no) &&
-	    experts->supports_shape(problem, no))
+	if (experts->supports_quant_scheme(handle, problem, no) &&
+	    experts->supports_activation(handle, problem, no) &&
+	    experts->supports_parallel(handle, problem, no) &&
+	    experts->supports_shape(handle, problem, no))
 		return 0;
 	ck_assert_uint_ne(no->rule, 0);
 	return no->rule;
@@ -329,16 +329,17 @@ START_TEST(accepts_only_devices_it_has_code_for)
 	for (i = 0; i < COUNT(others); i++) {
 		strcpy(facts.arch, others[i]);
 		memset(&no, 0, sizeof(no));
-		ck_assert_int_eq(plugin->experts[0]->supports_device(&facts, &no), 0);
+		ck_assert_int_eq(
+			plugin->experts[0]->supports_device(handle, &facts, &no), 0);
 		ck_assert_uint_eq(no.rule, MOEK_RULE_DEVICE_ARCH);
 		ck_assert_str_ne(no.note, "");
 	}
 	strcpy(facts.arch, "gfx1100");
-	if (plugin->experts[0]->supports_device(&facts, &no) == 0)
+	if (plugin->experts[0]->supports_device(handle, &facts, &no) == 0)
 		ck_assert_str_eq(no.note, "built without a GPU compiler");
 	facts.kind = MOEK_HOST;
 	memset(&no, 0, sizeof(no));
-	ck_assert_int_eq(plugin->experts[0]->supports_device(&facts, &no), 0);
+	ck_assert_int_eq(plugin->experts[0]->supports_device(handle, &facts, &no), 0);
 	ck_assert_uint_eq(no.rule, MOEK_RULE_DEVICE_KIND);
 }
 END_TEST
@@ -383,7 +384,8 @@ static void make_matrix(const struct moek_scheme *scheme, uint64_t rows,
 {
 	uint64_t group = scheme->group_size != 0 ? scheme->group_size : columns;
 	uint64_t groups = (columns + group - 1) / group, i, r, c;
-	/* a model's rows are scaled to their length; else fp16 overflows on long ones */
+	/* a model's rows are scaled to their length; else fp16 overflows on long ones
+	 */
 	float size = columns > 512 ? 512.0f / (float)columns : 1.0f;
 
 	m->codes = malloc(rows * columns / 2);
@@ -394,8 +396,8 @@ static void make_matrix(const struct moek_scheme *scheme, uint64_t rows,
 	for (i = 0; i < rows * columns / 2; i++)
 		m->codes[i] = (unsigned char)random_bits();
 	for (i = 0; i < rows * groups; i++) {
-		uint16_t scale = to_type(
-			size * (0.02f + 0.1f * (random_unit() + 1.0f)), scheme->scale);
+		uint16_t scale = to_type(size * (0.02f + 0.1f * (random_unit() + 1.0f)),
+		                         scheme->scale);
 
 		if (scheme->scale == MOEK_E8M0)
 			m->scales[i] = (unsigned char)(121 + random_bits() % 5);
@@ -650,7 +652,8 @@ static void run_bench(const struct moek_experts *experts, const struct bench *b,
 	struct moek_batch batch = { .struct_size = MOEK_BATCH_SIZE_1_0 };
 
 	ck_assert_int_eq(plugin->alloc(handle, &device,
-	                               experts->prepared_size(p, &align), &weights),
+	                               experts->prepared_size(handle, p, &align),
+	                               &weights),
 	                 MOEK_OK);
 	ck_assert_int_eq(experts->create(handle, &device, p, weights, &layer), MOEK_OK);
 	for (e = 0; e < p->experts_local; e++) {
@@ -662,7 +665,8 @@ static void run_bench(const struct moek_experts *experts, const struct bench *b,
 	}
 	ck_assert_int_eq(experts->finish(layer), MOEK_OK);
 
-	count = experts->workspace_shapes(p, planned, 0, shapes, MOEK_MAX_BUFFERS);
+	count = experts->workspace_shapes(handle, p, planned, 0, shapes,
+	                                  MOEK_MAX_BUFFERS);
 	ck_assert_int_gt(count, 0);
 	for (i = 0; i < count; i++)
 		ck_assert_int_eq(
@@ -721,7 +725,7 @@ static double worst_error(const struct moek_experts *experts, const struct bench
 	double worst = 0, error2 = 0, want2 = 0;
 	uint64_t i;
 
-	experts->numerics(&b->problem, &n);
+	experts->numerics(handle, &b->problem, &n);
 	ck_assert_uint_eq(n.accumulator, MOEK_F32);
 	for (i = 0; i < b->tokens * b->problem.hidden; i++) {
 		double got = output_at(output, i, b->problem.output_type);
@@ -899,7 +903,7 @@ START_TEST(bytes_are_loaded_once_and_in_their_place)
 	p.gate_up.zero_points = p.down.zero_points = 1;
 	p.gate_up.bias = 1;
 	make_bench(&p, 1, 0, &b);
-	bytes = experts->prepared_size(&p, &align) / p.experts_local;
+	bytes = experts->prepared_size(handle, &p, &align) / p.experts_local;
 	plugin->alloc(handle, &device, bytes * p.experts_local, &weights);
 	ck_assert_int_eq(experts->create(handle, &device, &p, weights, &layer),
 	                 MOEK_OK);
@@ -981,7 +985,7 @@ START_TEST(a_word_of_eight_columns_is_in_exllama_order)
 	size_t i;
 
 	make_bench(&p, 1, 0, &b);
-	bytes = experts->prepared_size(&p, &align);
+	bytes = experts->prepared_size(handle, &p, &align);
 	plugin->alloc(handle, &device, bytes, &weights);
 	ck_assert_int_eq(experts->create(handle, &device, &p, weights, &layer),
 	                 MOEK_OK);
@@ -1011,7 +1015,7 @@ START_TEST(workspace_never_shrinks_and_is_bounded)
 
 	for (tokens = 1; tokens < 10000; tokens += tokens < 12 ? 1 : tokens / 2) {
 		int32_t now = plugin->experts[0]->workspace_shapes(
-			&p, tokens, 1, shapes, MOEK_MAX_BUFFERS);
+			handle, &p, tokens, 1, shapes, MOEK_MAX_BUFFERS);
 
 		ck_assert_int_ge(now, count);
 		count = now;
@@ -1024,8 +1028,8 @@ START_TEST(workspace_never_shrinks_and_is_bounded)
 	ck_assert_int_eq(count, 5);
 	ck_assert_uint_eq(before[0], RDNA3_CHUNK * p.top_k * p.intermediate);
 	/* the count is told even when it does not fit */
-	ck_assert_int_eq(plugin->experts[0]->workspace_shapes(&p, 100, 1, shapes, 2),
-	                 5);
+	ck_assert_int_eq(
+		plugin->experts[0]->workspace_shapes(handle, &p, 100, 1, shapes, 2), 5);
 }
 END_TEST
 
@@ -1038,7 +1042,8 @@ START_TEST(refuses_a_batch_that_its_loads_cannot_read)
 	uint64_t align;
 	void *weights, *layer;
 
-	plugin->alloc(handle, &device, experts->prepared_size(&p, &align), &weights);
+	plugin->alloc(handle, &device, experts->prepared_size(handle, &p, &align),
+	              &weights);
 	ck_assert_int_eq(experts->create(handle, &device, &p, weights, &layer),
 	                 MOEK_OK);
 	batch.input.data = space + 8 - (uintptr_t)space % 16;

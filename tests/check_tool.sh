@@ -270,6 +270,14 @@ exits 0 'list --json of one machine' "$moek" list --json
 cp "$work/out" "$work/facts.json"
 exits 0 'is the facts of another' "$moek" explain --problem "$problem" --facts "$work/facts.json"
 shows "$out" 'facts\.json, not this machine' 'and the report says so'
+printf '{ "host": { "arch": "x86_64", "features": "avx2 fma f16c" }, "devices": [] }' >"$work/avx2.json"
+printf '[priority]\ncpu = on\nemulation = on\n[plugin cpu]\nisa = plain\n' >"$work/plain.ini"
+exits 0 'facts of a CPU' "$moek" explain --problem "$problem" --facts "$work/avx2.json" \
+	--backend 'prefer cpu'
+shows "$out" 'cpu\.avx2 +chosen' 'answer for all of it'
+exits 0 'facts with a limit in the INI' "$moek" explain --problem "$problem" --facts "$work/avx2.json" \
+	--config "$work/plain.ini"
+shows "$out" 'cpu\.avx2 .*isa in \[plugin cpu\] limits it' 'answer within the limit'
 printf '{ "host": { "arch": "riscv64" },\n"devices": [ { "kind": "hip", "arch": "gfx1100" } ] }' \
 	>"$work/facts.json"
 exits 0 'facts of a machine with a card' "$moek" list --facts "$work/facts.json"

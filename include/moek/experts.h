@@ -156,41 +156,45 @@ struct moek_experts {
 	uint64_t understands;  /* MOEK_ZERO_POINTS | ... */
 
 	/* Pure questions, asked in this order: no I/O, no device call, under a millisecond,
-	 * the same answer for the same argument. 1: yes. 0: no, and *no_out says why. After
+	 * the same answer for the same arguments. `plugin` is what open() gave, so that
+	 * options count, in a what-if too. 1: yes. 0: no, and *no_out says why. After
 	 * five yeses create() may fail only for memory or device. Device facts with a
 	 * cause_rule are not asked about. A device of another kind is
 	 * MOEK_RULE_DEVICE_KIND; of this kind but without code here, MOEK_RULE_DEVICE_ARCH
 	 * or MOEK_RULE_ISA. */
-	int32_t (*supports_device)(const struct moek_device *device,
+	int32_t (*supports_device)(void *plugin, const struct moek_device *device,
 	                           struct moek_verdict *no_out);
-	int32_t (*supports_quant_scheme)(const struct moek_problem *problem,
+	int32_t (*supports_quant_scheme)(void *plugin,
+	                                 const struct moek_problem *problem,
 	                                 struct moek_verdict *no_out);
-	int32_t (*supports_activation)(const struct moek_problem *problem,
+	int32_t (*supports_activation)(void *plugin, const struct moek_problem *problem,
 	                               struct moek_verdict *no_out);
-	int32_t (*supports_parallel)(const struct moek_problem *problem,
+	int32_t (*supports_parallel)(void *plugin, const struct moek_problem *problem,
 	                             struct moek_verdict *no_out);
-	int32_t (*supports_shape)(const struct moek_problem *problem,
+	int32_t (*supports_shape)(void *plugin, const struct moek_problem *problem,
 	                          struct moek_verdict *no_out);
 
 	/* Pure plans, asked only after five yeses. */
-	void (*problem_size)(const struct moek_problem *problem,
+	void (*problem_size)(void *plugin, const struct moek_problem *problem,
 	                     struct moek_sizes *sizes_out);
 	/** Scratch for any batch of up to max_tokens. Writes at most `capacity` buffers and
 	 *  returns how many there are, or a negative status when a size does not fit 64
 	 *  bits. Never shrinks as tokens grow; does not depend on routing. */
-	int32_t (*workspace_shapes)(const struct moek_problem *problem,
+	int32_t (*workspace_shapes)(void *plugin, const struct moek_problem *problem,
 	                            uint64_t max_tokens, uint32_t workers,
 	                            struct moek_buffer *buffers_out, uint32_t capacity);
-	uint32_t (*finalize)(const struct moek_problem *problem, uint64_t tokens);
-	void (*numerics)(const struct moek_problem *problem,
+	uint32_t (*finalize)(void *plugin, const struct moek_problem *problem,
+	                     uint64_t tokens);
+	void (*numerics)(void *plugin, const struct moek_problem *problem,
 	                 struct moek_numerics *numerics_out);
 	/** Bytes of all local experts in this backend's layout, and their alignment.
 	 *  0: the size does not fit 64 bits. */
-	uint64_t (*prepared_size)(const struct moek_problem *problem, uint64_t *align_out);
+	uint64_t (*prepared_size)(void *plugin, const struct moek_problem *problem,
+	                          uint64_t *align_out);
 
-	/* One layer. `plugin` is what open() gave. `weights` is memory of prepared_size bytes
-	 * in the layer's space, owned by the core, alive until destroy() returns; its bytes
-	 * are not zeroed. *layer_out is written on MOEK_OK only. */
+	/* One layer. `weights` is memory of prepared_size bytes in the layer's space, owned
+	 * by the core, alive until destroy() returns; its bytes are not zeroed. *layer_out
+	 * is written on MOEK_OK only. */
 	int32_t (*create)(void *plugin, const struct moek_device *device,
 	                  const struct moek_problem *problem, void *weights,
 	                  void **layer_out);
@@ -226,8 +230,9 @@ struct moek_plugin {
 	const char *const *options; /* NULL-ended: keys allowed in [plugin NAME]; NULL: none */
 	const struct moek_experts *const *experts; /* NULL-ended, best first */
 
-	/** [start-up only] Cheap: no device is initialised. On failure *plugin_out is
-	 *  untouched and the reason has been logged. */
+	/** [start-up only] Cheap: no device is initialised, nor need one be there: what-ifs
+	 *  about another machine call it too. On failure *plugin_out is untouched and the
+	 *  reason has been logged. */
 	int32_t (*open)(const struct moek_host *host, void **plugin_out);
 	/** After the last layer is destroyed. The file stays mapped. */
 	void (*close)(void *plugin);

@@ -5,17 +5,17 @@
  */
 #include "cpu.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <math.h>
 
-/* The highest level that [plugin cpu] isa allows: what the last open() read. The pure
- * questions know no plugin instance, so two registries of one process share it. */
-static atomic_int limit = LEVELS - 1;
+/* What open() gives: the highest level that [plugin cpu] isa allows. */
+static const enum level limits[LEVELS] = { LEVEL_PLAIN, LEVEL_AVX2, LEVEL_AVX512VNNI,
+	                                   LEVEL_AVX512BF16 };
 
-static int32_t supports_device(enum level level, const struct moek_device *device,
+static int32_t supports_device(const enum level *limit, enum level level,
+                               const struct moek_device *device,
                                struct moek_verdict *no_out)
 {
 	if (device->kind != MOEK_HOST)
@@ -26,7 +26,7 @@ static int32_t supports_device(enum level level, const struct moek_device *devic
 		moek_refuse(no_out, MOEK_RULE_ISA, level);
 		return moek_refuse_note(no_out, "not compiled in");
 	}
-	if ((int)level > atomic_load(&limit)) {
+	if (level > *limit) {
 		moek_refuse(no_out, MOEK_RULE_ISA, level);
 		return moek_refuse_note(no_out, "isa in [plugin cpu] limits it");
 	}
@@ -77,12 +77,13 @@ static int32_t supports_weight(const struct moek_problem *problem,
 	return 1;
 }
 
-static int32_t supports_quant_scheme(const struct moek_problem *problem,
+static int32_t supports_quant_scheme(void *plugin, const struct moek_problem *problem,
                                      struct moek_verdict *no_out)
 {
 	static const uint64_t kinds[] = { MOEK_A16, MOEK_A8_INT8 };
 	static const uint64_t types[] = { MOEK_BF16, MOEK_F16, MOEK_F32 };
 
+	(void)plugin;
 	if (!supports_weight(problem, &problem->gate_up, no_out) ||
 	    !supports_weight(problem, &problem->down, no_out))
 		return 0;
@@ -107,9 +108,10 @@ static int32_t supports_quant_scheme(const struct moek_problem *problem,
 	return 1;
 }
 
-static int32_t supports_activation(const struct moek_problem *problem,
+static int32_t supports_activation(void *plugin, const struct moek_problem *problem,
                                    struct moek_verdict *no_out)
 {
+	(void)plugin;
 	if (problem->activation < MOEK_SILU || problem->activation > MOEK_SITU)
 		return moek_refuse(no_out, MOEK_RULE_ACTIVATION, problem->activation);
 	if (problem->activation == MOEK_RELU2 && problem->gated)
@@ -117,19 +119,21 @@ static int32_t supports_activation(const struct moek_problem *problem,
 	return 1;
 }
 
-static int32_t supports_parallel(const struct moek_problem *problem,
+static int32_t supports_parallel(void *plugin, const struct moek_problem *problem,
                                  struct moek_verdict *no_out)
 {
+	(void)plugin;
 	(void)problem;
 	(void)no_out;
 	return 1; /* maps and input weights are the core's; a shard is just smaller */
 }
 
-static int32_t supports_shape(const struct moek_problem *problem,
+static int32_t supports_shape(void *plugin, const struct moek_problem *problem,
                               struct moek_verdict *no_out)
 {
 	struct plan plan;
 
+	(void)plugin;
 	/* slots are numbered by int32 */
 	if (problem->top_k == 0 || problem->top_k > INT32_MAX)
 		return moek_refuse_above(no_out, MOEK_RULE_TOP_K, problem->top_k,
@@ -145,11 +149,12 @@ static int32_t supports_shape(const struct moek_problem *problem,
 	return 1;
 }
 
-static void problem_size(const struct moek_problem *problem,
+static void problem_size(void *plugin, const struct moek_problem *problem,
                          struct moek_sizes *sizes_out)
 {
 	struct plan plan;
 
+	(void)plugin;
 	sizes_out->struct_size = MOEK_SIZES_SIZE_1_0;
 	sizes_out->hidden = problem->hidden;
 	sizes_out->intermediate = problem->intermediate;
@@ -163,17 +168,21 @@ static void problem_size(const struct moek_problem *problem,
 	sizes_out->gate_up_columns = plan.gate_up.panels * ROWS;
 }
 
-static uint32_t finalize(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t finalize(void *plugin, const struct moek_problem *problem,
+                         uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	(void)tokens;
 	return MOEK_REDUCED;
 }
 
-static uint64_t prepared_size(const struct moek_problem *problem, uint64_t *align_out)
+static uint64_t prepared_size(void *plugin, const struct moek_problem *problem,
+                              uint64_t *align_out)
 {
 	struct plan plan;
 
+	(void)plugin;
 	*align_out = LINE;
 	return cpu_plan(problem, &plan) ? plan.bytes : 0;
 }
@@ -258,22 +267,25 @@ static void destroy(void *layer)
 
 /* The hooks do not say which table they were called through, so each has its own. */
 #define TABLE(isa, isa_level)                                                          \
-	static int32_t supports_device_##isa(const struct moek_device *device,         \
+	static int32_t supports_device_##isa(void *plugin,                             \
+	                                     const struct moek_device *device,         \
 	                                     struct moek_verdict *no_out)              \
 	{                                                                              \
-		return supports_device(isa_level, device, no_out);                     \
+		return supports_device(plugin, isa_level, device, no_out);             \
 	}                                                                              \
 	static int32_t workspace_##isa(                                                \
-		const struct moek_problem *problem, uint64_t max_tokens,               \
+		void *plugin, const struct moek_problem *problem, uint64_t max_tokens, \
 		uint32_t workers, struct moek_buffer *buffers_out, uint32_t capacity)  \
 	{                                                                              \
+		(void)plugin;                                                          \
 		return cpu_workspace_shapes(cpu_kernels(isa_level), problem,           \
 		                            max_tokens, workers, buffers_out,          \
 		                            capacity);                                 \
 	}                                                                              \
-	static void numerics_##isa(const struct moek_problem *problem,                 \
+	static void numerics_##isa(void *plugin, const struct moek_problem *problem,   \
 	                           struct moek_numerics *numerics_out)                 \
 	{                                                                              \
+		(void)plugin;                                                          \
 		numerics(isa_level, problem, numerics_out);                            \
 	}                                                                              \
 	static int32_t create_##isa(void *plugin, const struct moek_device *device,    \
@@ -329,8 +341,7 @@ static int32_t plugin_open(const struct moek_host *host, void **plugin_out)
 			"avx2, plain");
 		return MOEK_BAD_CONFIG;
 	}
-	atomic_store(&limit, level);
-	*plugin_out = &limit;
+	*plugin_out = (void *)(uintptr_t)&limits[level];
 	return MOEK_OK;
 }
 

@@ -19,9 +19,10 @@ static int is_one_of(uint64_t value, const uint64_t *values, size_t count)
 	return 0;
 }
 
-static int32_t supports_device(const struct moek_device *device,
+static int32_t supports_device(void *plugin, const struct moek_device *device,
                                struct moek_verdict *no_out)
 {
+	(void)plugin;
 	if (device->kind != MOEK_HOST)
 		return moek_refuse(no_out, MOEK_RULE_DEVICE_KIND, device->kind);
 	return 1;
@@ -79,13 +80,14 @@ static int32_t supports_scheme(const struct moek_problem *p,
 	return 1;
 }
 
-static int32_t supports_quant_scheme(const struct moek_problem *problem,
+static int32_t supports_quant_scheme(void *plugin, const struct moek_problem *problem,
                                      struct moek_verdict *no_out)
 {
 	static const uint64_t activations[] = { MOEK_A16, MOEK_A8_FP8_STATIC,
 		                                MOEK_A8_INT8, MOEK_A4_MXFP4_EVEN,
 		                                MOEK_A4_MXFP4_ROUND_UP };
 
+	(void)plugin;
 	if (!is_one_of(problem->activations, activations, COUNT(activations)))
 		return moek_refuse_values(no_out, MOEK_RULE_ACTIVATIONS,
 		                          problem->activations, activations,
@@ -113,11 +115,12 @@ static int32_t supports_quant_scheme(const struct moek_problem *problem,
 	return 1;
 }
 
-static int32_t supports_activation(const struct moek_problem *problem,
+static int32_t supports_activation(void *plugin, const struct moek_problem *problem,
                                    struct moek_verdict *no_out)
 {
 	const uint64_t not_gated = 0;
 
+	(void)plugin;
 	if (problem->activation < MOEK_SILU || problem->activation > MOEK_SITU)
 		return moek_refuse(no_out, MOEK_RULE_ACTIVATION, problem->activation);
 	if (problem->gated > (problem->activation != MOEK_RELU2))
@@ -139,21 +142,23 @@ static int32_t supports_activation(const struct moek_problem *problem,
 }
 
 /* Ids are local already, and one shard is a layer like any other. */
-static int32_t supports_parallel(const struct moek_problem *problem,
+static int32_t supports_parallel(void *plugin, const struct moek_problem *problem,
                                  struct moek_verdict *no_out)
 {
+	(void)plugin;
 	(void)problem;
 	(void)no_out;
 	return 1;
 }
 
-static int32_t supports_shape(const struct moek_problem *problem,
+static int32_t supports_shape(void *plugin, const struct moek_problem *problem,
                               struct moek_verdict *no_out)
 {
 	const uint64_t most = INT32_MAX / CHUNK_TOKENS;
 	struct moek_buffer buffers[BUFFERS];
 	struct layer layer;
 
+	(void)plugin;
 	if (problem->hidden == 0)
 		return moek_refuse(no_out, MOEK_RULE_HIDDEN, 0);
 	if (problem->intermediate == 0)
@@ -178,22 +183,24 @@ static int32_t supports_shape(const struct moek_problem *problem,
 	return 1;
 }
 
-static void problem_size(const struct moek_problem *problem,
+static void problem_size(void *plugin, const struct moek_problem *problem,
                          struct moek_sizes *sizes_out)
 {
+	(void)plugin;
 	sizes_out->struct_size = MOEK_SIZES_SIZE_1_0;
 	sizes_out->hidden = problem->hidden;
 	sizes_out->intermediate = problem->intermediate;
 	sizes_out->gate_up_columns = problem->intermediate * (problem->gated ? 2 : 1);
 }
 
-static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max_tokens,
-                                uint32_t workers, struct moek_buffer *buffers_out,
-                                uint32_t capacity)
+static int32_t workspace_shapes(void *plugin, const struct moek_problem *problem,
+                                uint64_t max_tokens, uint32_t workers,
+                                struct moek_buffer *buffers_out, uint32_t capacity)
 {
 	struct moek_buffer buffers[BUFFERS];
 	int32_t count = plan_workspace(problem, max_tokens, buffers);
 
+	(void)plugin;
 	(void)workers;
 	if (count > 0 && capacity != 0)
 		memcpy(buffers_out, buffers,
@@ -201,14 +208,16 @@ static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max
 	return count;
 }
 
-static uint32_t finalize(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t finalize(void *plugin, const struct moek_problem *problem,
+                         uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	(void)tokens;
 	return MOEK_REDUCED;
 }
 
-static void numerics(const struct moek_problem *problem,
+static void numerics(void *plugin, const struct moek_problem *problem,
                      struct moek_numerics *numerics_out)
 {
 	uint32_t rounds = problem->activations == MOEK_A16 &&
@@ -216,6 +225,7 @@ static void numerics(const struct moek_problem *problem,
 	                          ? 1
 	                          : 0;
 
+	(void)plugin;
 	memset(numerics_out, 0, sizeof(*numerics_out));
 	numerics_out->struct_size = MOEK_NUMERICS_SIZE_1_0;
 	numerics_out->accumulator = MOEK_F32;
@@ -231,10 +241,12 @@ static void numerics(const struct moek_problem *problem,
 	                                          : "no rounding between");
 }
 
-static uint64_t prepared_size(const struct moek_problem *problem, uint64_t *align_out)
+static uint64_t prepared_size(void *plugin, const struct moek_problem *problem,
+                              uint64_t *align_out)
 {
 	struct layer layer;
 
+	(void)plugin;
 	*align_out = 64;
 	return layer_sizes(problem, &layer)
 	               ? problem->experts_local * layer.expert_bytes

@@ -65,9 +65,10 @@ static void note_archs(struct moek_verdict *no_out)
 	                 note[0] != '\0' ? note : "built without a GPU compiler");
 }
 
-static int32_t supports_device(const struct moek_device *device,
+static int32_t supports_device(void *plugin, const struct moek_device *device,
                                struct moek_verdict *no_out)
 {
+	(void)plugin;
 	if (device->kind != MOEK_HIP)
 		return moek_refuse(no_out, MOEK_RULE_DEVICE_KIND, device->kind);
 	if (find_image(device->arch) == NULL) {
@@ -156,9 +157,10 @@ static int32_t supports_types(const struct moek_problem *problem,
 	return 1;
 }
 
-static int32_t supports_quant_int4(const struct moek_problem *problem,
+static int32_t supports_quant_int4(void *plugin, const struct moek_problem *problem,
                                    struct moek_verdict *no_out)
 {
+	(void)plugin;
 	if (!supports_int4(&problem->gate_up, no_out))
 		return in_projection(no_out, MOEK_GATE_UP);
 	if (!supports_int4(&problem->down, no_out))
@@ -166,9 +168,10 @@ static int32_t supports_quant_int4(const struct moek_problem *problem,
 	return supports_types(problem, no_out);
 }
 
-static int32_t supports_quant_mxfp4(const struct moek_problem *problem,
+static int32_t supports_quant_mxfp4(void *plugin, const struct moek_problem *problem,
                                     struct moek_verdict *no_out)
 {
+	(void)plugin;
 	if (!supports_mxfp4(&problem->gate_up, no_out))
 		return in_projection(no_out, MOEK_GATE_UP);
 	if (!supports_mxfp4(&problem->down, no_out))
@@ -176,7 +179,7 @@ static int32_t supports_quant_mxfp4(const struct moek_problem *problem,
 	return supports_types(problem, no_out);
 }
 
-static int32_t supports_activation(const struct moek_problem *problem,
+static int32_t supports_activation(void *plugin, const struct moek_problem *problem,
                                    struct moek_verdict *no_out)
 {
 	static const uint64_t functions[] = { MOEK_SILU,        MOEK_GELU,
@@ -184,6 +187,7 @@ static int32_t supports_activation(const struct moek_problem *problem,
 		                              MOEK_SWIGLU_STEP, MOEK_SITU };
 	uint32_t i;
 
+	(void)plugin;
 	if (!problem->gated)
 		return moek_refuse(no_out, MOEK_RULE_GATED, 0);
 	for (i = 0; i < COUNT(functions); i++)
@@ -201,9 +205,10 @@ static int32_t supports_activation(const struct moek_problem *problem,
 	return 1;
 }
 
-static int32_t supports_parallel(const struct moek_problem *problem,
+static int32_t supports_parallel(void *plugin, const struct moek_problem *problem,
                                  struct moek_verdict *no_out)
 {
+	(void)plugin;
 	if ((problem->must_understand & MOEK_WEIGHT_ON_INPUT) != 0 &&
 	    problem->top_k != 1)
 		return moek_refuse_above(no_out, MOEK_RULE_WEIGHT_ON_INPUT,
@@ -215,9 +220,10 @@ static int32_t supports_parallel(const struct moek_problem *problem,
 	return 1;
 }
 
-static int32_t supports_shape(const struct moek_problem *problem,
+static int32_t supports_shape(void *plugin, const struct moek_problem *problem,
                               struct moek_verdict *no_out)
 {
+	(void)plugin;
 	/* kernels index the codes of one projection with 32 bits */
 	const uint64_t most = UINT64_C(1) << 30;
 
@@ -242,9 +248,10 @@ static int32_t supports_shape(const struct moek_problem *problem,
 /* ----------------------------------------------------------------------------- plans
  */
 
-static void problem_size(const struct moek_problem *problem,
+static void problem_size(void *plugin, const struct moek_problem *problem,
                          struct moek_sizes *sizes_out)
 {
+	(void)plugin;
 	memset(sizes_out, 0, sizeof(*sizes_out));
 	sizes_out->struct_size = MOEK_SIZES_SIZE_1_0;
 	sizes_out->hidden = problem->hidden;
@@ -252,24 +259,28 @@ static void problem_size(const struct moek_problem *problem,
 	sizes_out->gate_up_columns = 2 * problem->intermediate;
 }
 
-static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max_tokens,
-                                uint32_t workers, struct moek_buffer *buffers_out,
-                                uint32_t capacity)
+static int32_t workspace_shapes(void *plugin, const struct moek_problem *problem,
+                                uint64_t max_tokens, uint32_t workers,
+                                struct moek_buffer *buffers_out, uint32_t capacity)
 {
+	(void)plugin;
 	(void)workers;
 	return rdna3_workspace(problem, max_tokens, buffers_out, capacity);
 }
 
-static uint32_t finalize(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t finalize(void *plugin, const struct moek_problem *problem,
+                         uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	(void)tokens;
 	return MOEK_REDUCED;
 }
 
-static void numerics(const struct moek_problem *problem,
+static void numerics(void *plugin, const struct moek_problem *problem,
                      struct moek_numerics *numerics_out)
 {
+	(void)plugin;
 	memset(numerics_out, 0, sizeof(*numerics_out));
 	numerics_out->struct_size = MOEK_NUMERICS_SIZE_1_0;
 	numerics_out->accumulator = MOEK_F32;
@@ -290,10 +301,12 @@ static void numerics(const struct moek_problem *problem,
 	                                     "sums, scale per group, fixed order");
 }
 
-static uint64_t prepared_size(const struct moek_problem *problem, uint64_t *align_out)
+static uint64_t prepared_size(void *plugin, const struct moek_problem *problem,
+                              uint64_t *align_out)
 {
 	struct rdna3_layout layout;
 
+	(void)plugin;
 	*align_out = 256;
 	return rdna3_layout(problem, &layout)
 	               ? problem->experts_local * layout.expert_bytes

@@ -247,7 +247,7 @@ static void load(struct mode *mode, const struct moek_problem *problem,
 	int32_t count;
 
 	mode->problem = *problem;
-	total = mode->experts->prepared_size(&mode->problem, &align);
+	total = mode->experts->prepared_size(NULL, &mode->problem, &align);
 	each = total / problem->experts_local;
 	mode->weights = moek_memory_alloc(total, align);
 	if (mode->weights == NULL ||
@@ -258,9 +258,9 @@ static void load(struct mode *mode, const struct moek_problem *problem,
 		fail("cannot load an expert");
 	for (i = 1; i < problem->experts_local; i++)
 		memcpy((uint8_t *)mode->weights + i * each, mode->weights, each);
-	count = mode->experts->workspace_shapes(&mode->problem, problem->max_tokens,
-	                                        most_workers, buffers,
-	                                        MOEK_MAX_BUFFERS);
+	count = mode->experts->workspace_shapes(NULL, &mode->problem,
+	                                        problem->max_tokens, most_workers,
+	                                        buffers, MOEK_MAX_BUFFERS);
 	mode->buffers = (uint32_t)count;
 	for (i = 0; i < (uint64_t)count; i++) {
 		uint64_t bytes = buffers[i].elements *
@@ -300,7 +300,7 @@ static void repeat(struct mode *mode, const struct moek_workers *workers,
 {
 	const struct moek_problem *p = &mode->problem;
 	uint64_t align, hit = route(p, tokens, (int32_t *)(uintptr_t)batch->topk_ids);
-	double bytes = (double)mode->experts->prepared_size(p, &align) /
+	double bytes = (double)mode->experts->prepared_size(NULL, p, &align) /
 	               (double)p->experts * (double)hit;
 	double flop = 6.0 * (double)(p->hidden * p->intermediate * tokens * p->top_k);
 	double read, cpu_read, wall, cpu;

@@ -13,19 +13,21 @@
 
 /* ---- what it accepts: one question each ---- */
 
-static int32_t supports_device(const struct moek_device *device,
+static int32_t supports_device(void *plugin, const struct moek_device *device,
                                struct moek_verdict *no_out)
 {
+	(void)plugin;
 	if (device->kind != MOEK_HOST)
 		return moek_refuse(no_out, MOEK_RULE_DEVICE_KIND, device->kind);
 	return 1;
 }
 
-static int32_t supports_quant_scheme(const struct moek_problem *problem,
+static int32_t supports_quant_scheme(void *plugin, const struct moek_problem *problem,
                                      struct moek_verdict *no_out)
 {
 	const uint64_t bf16 = MOEK_BF16, a16 = MOEK_A16;
 
+	(void)plugin;
 	if (problem->gate_up.weight != MOEK_BF16) {
 		no_out->projection = MOEK_GATE_UP;
 		return moek_refuse_values(no_out, MOEK_RULE_WEIGHT,
@@ -45,20 +47,22 @@ static int32_t supports_quant_scheme(const struct moek_problem *problem,
 	return 1; /* any output type: the core writes it, see finalize() */
 }
 
-static int32_t supports_activation(const struct moek_problem *problem,
+static int32_t supports_activation(void *plugin, const struct moek_problem *problem,
                                    struct moek_verdict *no_out)
 {
 	const uint64_t silu = MOEK_SILU;
 
+	(void)plugin;
 	if (problem->activation != MOEK_SILU)
 		return moek_refuse_values(no_out, MOEK_RULE_ACTIVATION,
 		                          problem->activation, &silu, 1);
 	return 1; /* limits, biases and ungated layers never come: see `understands` */
 }
 
-static int32_t supports_parallel(const struct moek_problem *problem,
+static int32_t supports_parallel(void *plugin, const struct moek_problem *problem,
                                  struct moek_verdict *no_out)
 {
+	(void)plugin;
 	(void)problem;
 	(void)no_out;
 	return 1;
@@ -76,9 +80,10 @@ static uint64_t expert_bytes(const struct moek_problem *problem)
 	return overflow ? 0 : bytes;
 }
 
-static int32_t supports_shape(const struct moek_problem *problem,
+static int32_t supports_shape(void *plugin, const struct moek_problem *problem,
                               struct moek_verdict *no_out)
 {
+	(void)plugin;
 	if (expert_bytes(problem) == 0)
 		return moek_refuse(no_out, MOEK_RULE_INDEX_RANGE,
 		                   problem->experts_local);
@@ -87,19 +92,21 @@ static int32_t supports_shape(const struct moek_problem *problem,
 
 /* ---- what it will need ---- */
 
-static void problem_size(const struct moek_problem *problem,
+static void problem_size(void *plugin, const struct moek_problem *problem,
                          struct moek_sizes *sizes_out)
 {
+	(void)plugin;
 	sizes_out->struct_size = MOEK_SIZES_SIZE_1_0;
 	sizes_out->hidden = problem->hidden;
 	sizes_out->intermediate = problem->intermediate;
 	sizes_out->gate_up_columns = 2 * problem->intermediate;
 }
 
-static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max_tokens,
-                                uint32_t workers, struct moek_buffer *buffers_out,
-                                uint32_t capacity)
+static int32_t workspace_shapes(void *plugin, const struct moek_problem *problem,
+                                uint64_t max_tokens, uint32_t workers,
+                                struct moek_buffer *buffers_out, uint32_t capacity)
 {
+	(void)plugin;
 	(void)max_tokens; /* one row for each worker, however many tokens */
 	(void)workers;
 	if (capacity >= 1)
@@ -114,16 +121,19 @@ static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max
 }
 
 /** One fp32 row for each slot; the core weighs, sums and rounds them. */
-static uint32_t finalize(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t finalize(void *plugin, const struct moek_problem *problem,
+                         uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	(void)tokens;
 	return MOEK_SLOTS;
 }
 
-static void numerics(const struct moek_problem *problem,
+static void numerics(void *plugin, const struct moek_problem *problem,
                      struct moek_numerics *numerics_out)
 {
+	(void)plugin;
 	memset(numerics_out, 0, sizeof(*numerics_out));
 	numerics_out->struct_size = MOEK_NUMERICS_SIZE_1_0;
 	numerics_out->accumulator = MOEK_F32;
@@ -135,8 +145,10 @@ static void numerics(const struct moek_problem *problem,
 	strcpy(numerics_out->text, "plain loops, fp32 sums in column order");
 }
 
-static uint64_t prepared_size(const struct moek_problem *problem, uint64_t *align_out)
+static uint64_t prepared_size(void *plugin, const struct moek_problem *problem,
+                              uint64_t *align_out)
 {
+	(void)plugin;
 	*align_out = 64;
 	return problem->experts_local * expert_bytes(problem);
 }

@@ -20,64 +20,66 @@ static const struct moek_experts *sound(void)
 	return moek_emulation_v1.experts[0];
 }
 
-static int32_t supports_device(const struct moek_device *device,
+static int32_t supports_device(void *plugin, const struct moek_device *device,
                                struct moek_verdict *no_out)
 {
-	return sound()->supports_device(device, no_out);
+	return sound()->supports_device(plugin, device, no_out);
 }
 
-static int32_t supports_quant_scheme(const struct moek_problem *problem,
+static int32_t supports_quant_scheme(void *plugin, const struct moek_problem *problem,
                                      struct moek_verdict *no_out)
 {
-	return sound()->supports_quant_scheme(problem, no_out);
+	return sound()->supports_quant_scheme(plugin, problem, no_out);
 }
 
-static int32_t supports_activation(const struct moek_problem *problem,
+static int32_t supports_activation(void *plugin, const struct moek_problem *problem,
                                    struct moek_verdict *no_out)
 {
-	return sound()->supports_activation(problem, no_out);
+	return sound()->supports_activation(plugin, problem, no_out);
 }
 
-static int32_t supports_parallel(const struct moek_problem *problem,
+static int32_t supports_parallel(void *plugin, const struct moek_problem *problem,
                                  struct moek_verdict *no_out)
 {
-	return sound()->supports_parallel(problem, no_out);
+	return sound()->supports_parallel(plugin, problem, no_out);
 }
 
-static int32_t supports_shape(const struct moek_problem *problem,
+static int32_t supports_shape(void *plugin, const struct moek_problem *problem,
                               struct moek_verdict *no_out)
 {
-	return sound()->supports_shape(problem, no_out);
+	return sound()->supports_shape(plugin, problem, no_out);
 }
 
-static void problem_size(const struct moek_problem *problem,
+static void problem_size(void *plugin, const struct moek_problem *problem,
                          struct moek_sizes *sizes_out)
 {
-	sound()->problem_size(problem, sizes_out);
+	sound()->problem_size(plugin, problem, sizes_out);
 }
 
-static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max_tokens,
-                                uint32_t workers, struct moek_buffer *buffers_out,
-                                uint32_t capacity)
+static int32_t workspace_shapes(void *plugin, const struct moek_problem *problem,
+                                uint64_t max_tokens, uint32_t workers,
+                                struct moek_buffer *buffers_out, uint32_t capacity)
 {
-	return sound()->workspace_shapes(problem, max_tokens, workers, buffers_out,
-	                                 capacity);
+	return sound()->workspace_shapes(plugin, problem, max_tokens, workers,
+	                                 buffers_out, capacity);
 }
 
-static uint32_t finalize(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t finalize(void *plugin, const struct moek_problem *problem,
+                         uint64_t tokens)
 {
-	return sound()->finalize(problem, tokens);
+	return sound()->finalize(plugin, problem, tokens);
 }
 
-static void numerics(const struct moek_problem *problem,
+static void numerics(void *plugin, const struct moek_problem *problem,
                      struct moek_numerics *numerics_out)
 {
-	sound()->numerics(problem, numerics_out);
+	sound()->numerics(plugin, problem, numerics_out);
 }
 
-static uint64_t prepared_size(const struct moek_problem *problem, uint64_t *align_out)
+static uint64_t prepared_size(void *plugin, const struct moek_problem *problem,
+                              uint64_t *align_out)
 {
-	return sound()->prepared_size(problem, align_out);
+	return sound()->prepared_size(plugin, problem, align_out);
 }
 
 struct damaged {

@@ -10,36 +10,41 @@
 
 #define EVERYTHING (~UINT64_C(0))
 
-static inline int32_t fake_any_host(const struct moek_device *device,
+static inline int32_t fake_any_host(void *plugin, const struct moek_device *device,
                                     struct moek_verdict *no_out)
 {
+	(void)plugin;
 	return device->kind == MOEK_HOST
 	               ? 1
 	               : moek_refuse(no_out, MOEK_RULE_DEVICE_KIND, device->kind);
 }
 
-static inline int32_t fake_yes(const struct moek_problem *problem,
+static inline int32_t fake_yes(void *plugin, const struct moek_problem *problem,
                                struct moek_verdict *no_out)
 {
+	(void)plugin;
 	(void)problem;
 	(void)no_out;
 	return 1;
 }
 
-static inline void fake_problem_size(const struct moek_problem *problem,
+static inline void fake_problem_size(void *plugin, const struct moek_problem *problem,
                                      struct moek_sizes *sizes_out)
 {
+	(void)plugin;
 	sizes_out->struct_size = MOEK_SIZES_SIZE_1_0;
 	sizes_out->hidden = problem->hidden;
 	sizes_out->intermediate = problem->intermediate;
 	sizes_out->gate_up_columns = (problem->gated ? 2 : 1) * problem->intermediate;
 }
 
-static inline int32_t fake_workspace_shapes(const struct moek_problem *problem,
+static inline int32_t fake_workspace_shapes(void *plugin,
+                                            const struct moek_problem *problem,
                                             uint64_t max_tokens, uint32_t workers,
                                             struct moek_buffer *buffers_out,
                                             uint32_t capacity)
 {
+	(void)plugin;
 	(void)problem;
 	(void)max_tokens;
 	(void)workers;
@@ -48,16 +53,19 @@ static inline int32_t fake_workspace_shapes(const struct moek_problem *problem,
 	return 0;
 }
 
-static inline uint32_t fake_reduced(const struct moek_problem *problem, uint64_t tokens)
+static inline uint32_t fake_reduced(void *plugin, const struct moek_problem *problem,
+                                    uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	(void)tokens;
 	return MOEK_REDUCED;
 }
 
-static inline void fake_numerics(const struct moek_problem *problem,
+static inline void fake_numerics(void *plugin, const struct moek_problem *problem,
                                  struct moek_numerics *numerics_out)
 {
+	(void)plugin;
 	numerics_out->struct_size = MOEK_NUMERICS_SIZE_1_0;
 	numerics_out->accumulator = MOEK_F32;
 	numerics_out->terms = problem->hidden + problem->intermediate;
@@ -65,9 +73,11 @@ static inline void fake_numerics(const struct moek_problem *problem,
 	memcpy(numerics_out->text, "fake: zeros", sizeof("fake: zeros"));
 }
 
-static inline uint64_t fake_prepared_size(const struct moek_problem *problem,
+static inline uint64_t fake_prepared_size(void *plugin,
+                                          const struct moek_problem *problem,
                                           uint64_t *align_out)
 {
+	(void)plugin;
 	(void)problem;
 	*align_out = 64;
 	return 64;

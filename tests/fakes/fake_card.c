@@ -149,16 +149,19 @@ static int32_t wait(void *plugin, const struct moek_device *device, void *stream
 	return MOEK_OK;
 }
 
-static int32_t supports_card(const struct moek_device *device,
+static int32_t supports_card(void *plugin, const struct moek_device *device,
                              struct moek_verdict *no_out)
 {
+	(void)plugin;
 	return device->kind == MOEK_CUDA
 	               ? 1
 	               : moek_refuse(no_out, MOEK_RULE_DEVICE_KIND, device->kind);
 }
 
-static uint64_t prepared_size(const struct moek_problem *problem, uint64_t *align_out)
+static uint64_t prepared_size(void *plugin, const struct moek_problem *problem,
+                              uint64_t *align_out)
 {
+	(void)plugin;
 	*align_out = 256;
 	return problem->experts_local * sizeof(float);
 }
@@ -196,13 +199,13 @@ static void destroy(void *layer)
 }
 
 /** A buffer of zeros, and one that arrives poisoned with checks on. */
-static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max_tokens,
-                                uint32_t workers, struct moek_buffer *buffers_out,
-                                uint32_t capacity)
+static int32_t workspace_shapes(void *plugin, const struct moek_problem *problem,
+                                uint64_t max_tokens, uint32_t workers,
+                                struct moek_buffer *buffers_out, uint32_t capacity)
 {
 	if (capacity < 2)
 		return 2;
-	rows_shape(problem, max_tokens, workers, buffers_out, capacity);
+	rows_shape(plugin, problem, max_tokens, workers, buffers_out, capacity);
 	buffers_out[1] = (struct moek_buffer){ .name = "zeros",
 		                               .elements = 300000, /* over one MiB */
 		                               .align = 4,
@@ -211,8 +214,10 @@ static int32_t workspace_shapes(const struct moek_problem *problem, uint64_t max
 	return 2;
 }
 
-static uint32_t leave_slots(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t leave_slots(void *plugin, const struct moek_problem *problem,
+                            uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	(void)tokens;
 	return MOEK_SLOTS;

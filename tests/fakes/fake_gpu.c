@@ -139,9 +139,10 @@ static int32_t wait(void *plugin, const struct moek_device *device, void *stream
 	return MOEK_OK;
 }
 
-static int32_t supports_device(const struct moek_device *device,
+static int32_t supports_device(void *plugin, const struct moek_device *device,
                                struct moek_verdict *no_out)
 {
+	(void)plugin;
 	/* the core promised: nobody asks about a card that cannot be used */
 	if (device->cause_rule != 0)
 		__builtin_trap();

@@ -24,10 +24,11 @@
 	.forward = fake_forward
 
 /** One buffer "rows" with a row of fp32 for each slot. */
-static inline int32_t rows_shape(const struct moek_problem *problem,
+static inline int32_t rows_shape(void *plugin, const struct moek_problem *problem,
                                  uint64_t max_tokens, uint32_t workers,
                                  struct moek_buffer *buffers_out, uint32_t capacity)
 {
+	(void)plugin;
 	(void)workers;
 	if (capacity > 0)
 		buffers_out[0] = (struct moek_buffer){

@@ -2,19 +2,21 @@
 /* Says no, and not why; or with a rule and rubbish around it. */
 #include "fake.h"
 
-static int32_t supports_shape(const struct moek_problem *problem,
+static int32_t supports_shape(void *plugin, const struct moek_problem *problem,
                               struct moek_verdict *no_out)
 {
+	(void)plugin;
 	(void)problem;
 	memset(no_out, 0xff, sizeof(*no_out)); /* unended text, counts out of range */
 	no_out->rule = MOEK_RULE_NONE;
 	return 0;
 }
 
-static int32_t rubbish_shape(const struct moek_problem *problem,
+static int32_t rubbish_shape(void *plugin, const struct moek_problem *problem,
                              struct moek_verdict *no_out)
 {
-	supports_shape(problem, no_out);
+	(void)plugin;
+	supports_shape(plugin, problem, no_out);
 	no_out->rule = MOEK_RULE_HIDDEN;
 	no_out->accepts = MOEK_ACCEPTS_VALUES;
 	return 0;

@@ -4,16 +4,19 @@
  * "by_tokens": reduces one token, leaves the slots of more. */
 #include "fake_layer.h"
 
-static uint32_t slots(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t slots(void *plugin, const struct moek_problem *problem, uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	(void)tokens;
 	return MOEK_SLOTS;
 }
 
 /* One token is reduced, more are not. */
-static uint32_t slots_if_many(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t slots_if_many(void *plugin, const struct moek_problem *problem,
+                              uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	return tokens == 1 ? MOEK_REDUCED : MOEK_SLOTS;
 }

@@ -2,20 +2,22 @@
 /* Plans that the core cannot follow: each backend one of them. */
 #include "fake_layer.h"
 
-static int32_t align_3(const struct moek_problem *problem, uint64_t max_tokens,
-                       uint32_t workers, struct moek_buffer *buffers_out,
-                       uint32_t capacity)
+static int32_t align_3(void *plugin, const struct moek_problem *problem,
+                       uint64_t max_tokens, uint32_t workers,
+                       struct moek_buffer *buffers_out, uint32_t capacity)
 {
-	int32_t count = rows_shape(problem, max_tokens, workers, buffers_out, capacity);
+	int32_t count = rows_shape(plugin, problem, max_tokens, workers, buffers_out,
+	                           capacity);
 
 	buffers_out[0].align = 3;
 	return count;
 }
 
-static int32_t too_many(const struct moek_problem *problem, uint64_t max_tokens,
-                        uint32_t workers, struct moek_buffer *buffers_out,
-                        uint32_t capacity)
+static int32_t too_many(void *plugin, const struct moek_problem *problem,
+                        uint64_t max_tokens, uint32_t workers,
+                        struct moek_buffer *buffers_out, uint32_t capacity)
 {
+	(void)plugin;
 	(void)problem;
 	(void)max_tokens;
 	(void)workers;
@@ -23,10 +25,11 @@ static int32_t too_many(const struct moek_problem *problem, uint64_t max_tokens,
 	return (int32_t)capacity + 1;
 }
 
-static int32_t too_large(const struct moek_problem *problem, uint64_t max_tokens,
-                         uint32_t workers, struct moek_buffer *buffers_out,
-                         uint32_t capacity)
+static int32_t too_large(void *plugin, const struct moek_problem *problem,
+                         uint64_t max_tokens, uint32_t workers,
+                         struct moek_buffer *buffers_out, uint32_t capacity)
 {
+	(void)plugin;
 	(void)problem;
 	(void)max_tokens;
 	(void)workers;
@@ -35,29 +38,36 @@ static int32_t too_large(const struct moek_problem *problem, uint64_t max_tokens
 	return MOEK_NO_MEMORY;
 }
 
-static uint32_t neither(const struct moek_problem *problem, uint64_t tokens)
+static uint32_t neither(void *plugin, const struct moek_problem *problem,
+                        uint64_t tokens)
 {
+	(void)plugin;
 	(void)problem;
 	return tokens > 3 ? 7 : MOEK_REDUCED;
 }
 
-static uint64_t prepared_nothing(const struct moek_problem *problem,
+static uint64_t prepared_nothing(void *plugin, const struct moek_problem *problem,
                                  uint64_t *align_out)
 {
+	(void)plugin;
 	(void)problem;
 	*align_out = 64;
 	return 0;
 }
 
-static uint64_t prepared_oddly(const struct moek_problem *problem, uint64_t *align_out)
+static uint64_t prepared_oddly(void *plugin, const struct moek_problem *problem,
+                               uint64_t *align_out)
 {
+	(void)plugin;
 	(void)problem;
 	*align_out = 48;
 	return 64;
 }
 
-static uint64_t prepared_vast(const struct moek_problem *problem, uint64_t *align_out)
+static uint64_t prepared_vast(void *plugin, const struct moek_problem *problem,
+                              uint64_t *align_out)
 {
+	(void)plugin;
 	(void)problem;
 	*align_out = 64;
 	return UINT64_C(1) << 60;

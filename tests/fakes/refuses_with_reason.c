@@ -2,9 +2,10 @@
 /* Knows zero points and bias alone, and runs hidden sizes that are multiples of 64. */
 #include "fake.h"
 
-static int32_t supports_shape(const struct moek_problem *problem,
+static int32_t supports_shape(void *plugin, const struct moek_problem *problem,
                               struct moek_verdict *no_out)
 {
+	(void)plugin;
 	/* the core promised: a bit that we do not know never gets here */
 	if ((problem->must_understand & ~(MOEK_ZERO_POINTS | MOEK_BIAS)) != 0)
 		__builtin_trap();
