@@ -4,10 +4,10 @@
 #include "core/checkpoint.h"
 #include "core/codec.h"
 #include "core/family.h"
+#include "core/files.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "core/registry.h"
-#include "core/safetensors.h"
 #include "core/status.h"
 #include "core/threads.h"
 
@@ -15,17 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CONFIG_MOST ((size_t)16 << 20) /* bytes of config.json */
-#define INDEX_MOST ((size_t)256 << 20) /* of the index: Kimi-K2 has 20 MB */
-#define FILES_MOST 4096u
-
-/** Where a tensor is. */
-struct place {
-	uint32_t file;
-	uint32_t record;
-};
 
 struct layer {
 	struct moek_expert_layer experts;
@@ -43,28 +34,12 @@ struct moek_checkpoint {
 	struct moek_config config;
 	struct moek_model model;
 
-	struct moek_safetensors **files; /* [file_count] */
-	size_t file_count;
-	struct moek_name *names; /* [count]; the text is in the files */
-	struct place *places;    /* [count] */
-	size_t count;
-	struct moek_index index;
+	struct moek_files files;
 
 	char root[40]; /* "model." */
 	struct layer *layers;
 	size_t layer_count;
 };
-
-/** FOLDER/NAME, malloc'ed. */
-static char *join(const char *folder, const char *name)
-{
-	size_t bytes = strlen(folder) + strlen(name) + 2;
-	char *path = malloc(bytes);
-
-	if (path != NULL)
-		snprintf(path, bytes, "%s/%s", folder, name);
-	return path;
-}
 
 struct moek_log *moek_checkpoint_log(const struct moek_checkpoint *checkpoint)
 {
@@ -112,297 +87,30 @@ static int32_t read_config(struct moek_checkpoint *checkpoint,
 	return status;
 }
 
-/* ---- files and names ---- */
-
-static int32_t make_tables(struct moek_checkpoint *checkpoint, size_t files,
-                           size_t names, struct moek_error *error_out)
-{
-	checkpoint->files = calloc(files + 1, sizeof(*checkpoint->files));
-	checkpoint->names = calloc(names + 1, sizeof(*checkpoint->names));
-	checkpoint->places = calloc(names + 1, sizeof(*checkpoint->places));
-	if (checkpoint->files == NULL || checkpoint->names == NULL ||
-	    checkpoint->places == NULL)
-		return moek_fail_memory(error_out, "table of tensors");
-	return MOEK_OK;
-}
-
-static int32_t open_single(struct moek_checkpoint *checkpoint,
-                           struct moek_error *error_out)
-{
-	char *path = join(checkpoint->folder, "model.safetensors");
-	struct moek_safetensors *file = NULL;
-	const struct moek_name *names;
-	size_t count;
-	int32_t status;
-
-	if (path == NULL)
-		return moek_fail_memory(error_out, "path");
-	status = moek_safetensors_open(path, &file, error_out);
-	free(path);
-	if (status != MOEK_OK)
-		return status;
-	names = moek_safetensors_names(file, &count);
-	status = make_tables(checkpoint, 1, count, error_out);
-	if (status != MOEK_OK) {
-		moek_safetensors_close(file);
-		return status;
-	}
-	checkpoint->files[0] = file;
-	checkpoint->file_count = 1;
-	for (size_t i = 0; i < count; i++) {
-		checkpoint->names[i] = names[i];
-		checkpoint->places[i].record = (uint32_t)i;
-	}
-	checkpoint->count = count;
-	return MOEK_OK;
-}
-
-/** Names of shards come from a file that is not trusted, and are opened. */
-static const char *path_complaint(const char *text, size_t bytes)
-{
-	static const char suffix[] = ".safetensors";
-	size_t suffix_bytes = sizeof(suffix) - 1;
-
-	if (strlen(text) != bytes)
-		return "holds a NUL";
-	if (text[0] == '/')
-		return "is absolute";
-	if (strchr(text, '\\') != NULL || strchr(text, ':') != NULL)
-		return "holds a backslash or a colon";
-	for (const char *part = text; part != NULL; part = strchr(part, '/')) {
-		part += *part == '/';
-		if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
-			return "leaves its folder";
-	}
-	if (bytes <= suffix_bytes ||
-	    memcmp(text + bytes - suffix_bytes, suffix, suffix_bytes) != 0)
-		return "does not end in .safetensors";
-	return NULL;
-}
-
-/** The members of weight_map, as arrays. */
-struct weight_map {
-	const char *path; /* of the index */
-	size_t count;
-	struct moek_name *tensors, *files; /* [count] */
-	uint32_t *numbers;                 /* [count]: of the file in the checkpoint */
-	struct moek_index index;           /* over files: finds the first of its name */
-};
-
-static void weight_map_end(struct weight_map *map)
-{
-	moek_index_end(&map->index);
-	free(map->numbers);
-	free(map->files);
-	free(map->tensors);
-}
-
-static int32_t weight_map_read(struct weight_map *map, const struct moek_json *root,
-                               struct moek_error *error_out)
-{
-	const struct moek_json *members = moek_json_get(root, "weight_map"), *value;
-	void *cursor = NULL;
-	const char *key;
-	size_t bytes;
-
-	if (moek_json_kind(members) != MOEK_JSON_OBJECT)
-		return moek_fail(error_out, MOEK_BAD_FILE, 0,
-		                 "%s: weight_map is missing or not an object",
-		                 map->path);
-	map->tensors = calloc(moek_json_count(members) + 1, sizeof(*map->tensors));
-	map->files = calloc(moek_json_count(members) + 1, sizeof(*map->files));
-	map->numbers = calloc(moek_json_count(members) + 1, sizeof(*map->numbers));
-	if (map->tensors == NULL || map->files == NULL || map->numbers == NULL)
-		return moek_fail_memory(error_out, "weight map");
-	while ((value = moek_json_next(members, &cursor, &key, &bytes)) != NULL) {
-		struct moek_name *file = &map->files[map->count];
-		const char *complaint = "is not a string";
-
-		file->text = moek_json_string(value, &file->bytes);
-		if (file->text != NULL)
-			complaint = path_complaint(file->text, file->bytes);
-		if (complaint != NULL)
-			return moek_fail(
-				error_out, MOEK_BAD_FILE, 0,
-				"%s: weight_map: file \"%s\" of tensor %s %s",
-				map->path,
-				file->text == NULL
-					? "?"
-					: moek_quote(file->text, file->bytes).text,
-				moek_quote(key, bytes).text, complaint);
-		map->tensors[map->count].text = key;
-		map->tensors[map->count].bytes = bytes;
-		map->count++;
-	}
-	return moek_index_build(&map->index, map->files, map->count, error_out);
-}
-
-static int32_t open_shard(struct moek_checkpoint *checkpoint, const char *name,
-                          struct moek_error *error_out)
-{
-	char *path = join(checkpoint->folder, name);
-	int32_t status;
-
-	if (path == NULL)
-		return moek_fail_memory(error_out, "path");
-	status = moek_safetensors_open(path, &checkpoint->files[checkpoint->file_count],
-	                               error_out);
-	free(path);
-	if (status == MOEK_OK)
-		checkpoint->file_count++;
-	return status;
-}
-
-static int32_t open_shards(struct moek_checkpoint *checkpoint, struct weight_map *map,
-                           struct moek_error *error_out)
-{
-	for (size_t i = 0; i < map->count; i++) {
-		uint32_t first = moek_index_find(&map->index, map->files[i].text,
-		                                 map->files[i].bytes);
-		int32_t status;
-
-		if (first != i) {
-			map->numbers[i] = map->numbers[first];
-			continue;
-		}
-		if (checkpoint->file_count == FILES_MOST)
-			return moek_fail(error_out, MOEK_BAD_FILE, 0,
-			                 "%s: weight_map: over %u files", map->path,
-			                 FILES_MOST);
-		map->numbers[i] = (uint32_t)checkpoint->file_count;
-		status = open_shard(checkpoint, map->files[i].text, error_out);
-		if (status != MOEK_OK)
-			return status;
-	}
-	return MOEK_OK;
-}
-
-static int32_t place_tensors(struct moek_checkpoint *checkpoint,
-                             const struct weight_map *map, struct moek_error *error_out)
-{
-	for (size_t i = 0; i < map->count; i++) {
-		const struct moek_safetensors *file = checkpoint
-		                                              ->files[map->numbers[i]];
-		const struct moek_name *wanted = &map->tensors[i], *names;
-		uint32_t record = moek_safetensors_find(file, wanted->text,
-		                                        wanted->bytes);
-		size_t count;
-
-		names = moek_safetensors_names(file, &count);
-		if (record == MOEK_INDEX_NONE)
-			return moek_fail(
-				error_out, MOEK_BAD_FILE, 0,
-				"%s: no tensor %s, which %s says is here; nearest: %s",
-				moek_safetensors_path(file),
-				moek_quote(wanted->text, wanted->bytes).text, map->path,
-				moek_alike(wanted->text, names, count).text);
-		checkpoint->names[i] = names[record];
-		checkpoint->places[i].file = map->numbers[i];
-		checkpoint->places[i].record = record;
-	}
-	checkpoint->count = map->count;
-	return MOEK_OK;
-}
-
-/** Tensors in the shards that the index does not know: odd, and not an error. */
-static void warn_of_strays(const struct moek_checkpoint *checkpoint, const char *path)
-{
-	size_t strays = 0;
-	const struct moek_name *first = NULL;
-
-	for (size_t f = 0; f < checkpoint->file_count; f++) {
-		size_t count;
-		const struct moek_name *names = moek_safetensors_names(
-			checkpoint->files[f], &count);
-
-		for (size_t i = 0; i < count; i++) {
-			uint32_t at = moek_index_find(&checkpoint->index, names[i].text,
-			                              names[i].bytes);
-
-			if (at != MOEK_INDEX_NONE && checkpoint->places[at].file == f)
-				continue;
-			if (strays++ == 0)
-				first = &names[i];
-		}
-	}
-	if (strays != 0)
-		moek_log_write(moek_checkpoint_log(checkpoint), MOEK_LOG_WARNING,
-		               "%s: weight_map lacks %zu tensors of its files, the "
-		               "first is %s",
-		               path, strays,
-		               moek_quote(first->text, first->bytes).text);
-}
-
-static int32_t open_sharded(struct moek_checkpoint *checkpoint, const char *path,
-                            struct moek_error *error_out)
-{
-	struct weight_map map = { .path = path };
-	struct moek_json *root = NULL;
-	int32_t status = moek_json_read(path, INDEX_MOST, &root, error_out);
-
-	if (status != MOEK_OK)
-		return status;
-	status = weight_map_read(&map, root, error_out);
-	if (status == MOEK_OK)
-		status = make_tables(checkpoint, FILES_MOST, map.count, error_out);
-	if (status == MOEK_OK)
-		status = open_shards(checkpoint, &map, error_out);
-	if (status == MOEK_OK)
-		status = place_tensors(checkpoint, &map, error_out);
-	weight_map_end(&map);
-	moek_json_free(root);
-	return status;
-}
-
-static int32_t open_files(struct moek_checkpoint *checkpoint,
-                          struct moek_error *error_out)
-{
-	char *path = join(checkpoint->folder, "model.safetensors.index.json");
-	int is_sharded;
-	int32_t status;
-
-	if (path == NULL)
-		return moek_fail_memory(error_out, "path");
-	is_sharded = access(path, F_OK) == 0;
-	status = is_sharded ? open_sharded(checkpoint, path, error_out)
-	                    : open_single(checkpoint, error_out);
-	if (status == MOEK_OK)
-		status = moek_index_build(&checkpoint->index, checkpoint->names,
-		                          checkpoint->count, error_out);
-	if (status == MOEK_OK && is_sharded)
-		warn_of_strays(checkpoint, path);
-	free(path);
-	return status;
-}
+/* ---- tensors ---- */
 
 int moek_checkpoint_has(const struct moek_checkpoint *checkpoint, const char *name,
                         struct moek_tensor *tensor_out)
 {
-	uint32_t at = moek_index_find(&checkpoint->index, name, strlen(name));
-	const struct place *place;
+	uint32_t at = moek_index_find(&checkpoint->files.index, name, strlen(name));
 
-	if (at == MOEK_INDEX_NONE)
-		return 0;
-	place = &checkpoint->places[at];
-	return moek_safetensors_at(checkpoint->files[place->file], place->record,
-	                           tensor_out, NULL) == MOEK_OK;
+	return at != MOEK_INDEX_NONE &&
+	       moek_files_tensor(&checkpoint->files, at, tensor_out, NULL) == MOEK_OK;
 }
 
 int32_t moek_checkpoint_tensor(const struct moek_checkpoint *checkpoint,
                                const char *name, struct moek_tensor *tensor_out,
                                struct moek_error *error_out)
 {
-	uint32_t at = moek_index_find(&checkpoint->index, name, strlen(name));
-	const struct place *place;
+	const struct moek_files *files = &checkpoint->files;
+	uint32_t at = moek_index_find(&files->index, name, strlen(name));
 
 	if (at == MOEK_INDEX_NONE)
-		return moek_fail(
-			error_out, MOEK_BAD_FILE, 0, "%s: no tensor %s; nearest: %s",
-			checkpoint->folder, moek_quote(name, strlen(name)).text,
-			moek_alike(name, checkpoint->names, checkpoint->count).text);
-	place = &checkpoint->places[at];
-	return moek_safetensors_at(checkpoint->files[place->file], place->record,
-	                           tensor_out, error_out);
+		return moek_fail(error_out, MOEK_BAD_FILE, 0,
+		                 "%s: no tensor %s; nearest: %s", checkpoint->folder,
+		                 moek_quote(name, strlen(name)).text,
+		                 moek_alike(name, files->names, files->count).text);
+	return moek_files_tensor(files, at, tensor_out, error_out);
 }
 
 /* ---- the expert layers ---- */
@@ -517,7 +225,9 @@ static int32_t missing_layer(const struct moek_expert_layer *layer,
 		"%s: no tensor %s, and no experts: by config.json %s has them; "
 		"nearest: %s",
 		checkpoint->folder, router.text, layer->name,
-		moek_alike(router.text, checkpoint->names, checkpoint->count).text);
+		moek_alike(router.text, checkpoint->files.names,
+	                   checkpoint->files.count)
+			.text);
 }
 
 static int32_t read_layers(struct moek_checkpoint *checkpoint,
@@ -616,9 +326,8 @@ static int32_t sweep(struct moek_checkpoint *checkpoint, struct layer *const *by
                      size_t i, struct moek_error *error_out)
 {
 	const struct moek_family *family = checkpoint->model.family;
-	const struct place *place = &checkpoint->places[i];
-	const struct moek_safetensors *file = checkpoint->files[place->file];
-	const char *rest = after(checkpoint->names[i].text, checkpoint->root);
+	const struct moek_name *name = &checkpoint->files.names[i];
+	const char *rest = after(name->text, checkpoint->root);
 	struct moek_tensor tensor;
 	struct layer *layer;
 	uint64_t number;
@@ -632,18 +341,16 @@ static int32_t sweep(struct moek_checkpoint *checkpoint, struct layer *const *by
 		return MOEK_OK;
 	layer = by_number[number];
 	if (layer == NULL || !is_read(&layer->experts, rest))
-		return moek_fail(error_out, MOEK_BAD_FILE, 0,
-		                 "%s: tensor %s is one of the experts', but not one "
-		                 "that is read "
-		                 "(%s; config.json: %llu experts)",
-		                 moek_safetensors_path(file),
-		                 moek_quote(checkpoint->names[i].text,
-		                            checkpoint->names[i].bytes)
-		                         .text,
-		                 layer != NULL ? layer->experts.format
-		                               : "no router in this layer",
-		                 (unsigned long long)checkpoint->model.experts);
-	if (moek_safetensors_at(file, place->record, &tensor, NULL) == MOEK_OK)
+		return moek_fail(
+			error_out, MOEK_BAD_FILE, 0,
+			"%s: tensor %s is one of the experts', but not one that is "
+			"read (%s; config.json: %llu experts)",
+			moek_safetensors_path(moek_files_at(&checkpoint->files, i)),
+			moek_quote(name->text, name->bytes).text,
+			layer != NULL ? layer->experts.format
+				      : "no router in this layer",
+			(unsigned long long)checkpoint->model.experts);
+	if (moek_files_tensor(&checkpoint->files, i, &tensor, NULL) == MOEK_OK)
 		layer->weight_bytes += tensor.bytes; /* a file's size bounds the sum */
 	return MOEK_OK;
 }
@@ -659,7 +366,7 @@ static int32_t sweep_all(struct moek_checkpoint *checkpoint,
 	for (size_t i = 0; i < checkpoint->layer_count; i++)
 		by_number[checkpoint->layers[i].experts.number] = &checkpoint
 		                                                           ->layers[i];
-	for (size_t i = 0; i < checkpoint->count && status == MOEK_OK; i++)
+	for (size_t i = 0; i < checkpoint->files.count && status == MOEK_OK; i++)
 		status = sweep(checkpoint, by_number, i, error_out);
 	free(by_number);
 	return status;
@@ -696,13 +403,14 @@ int32_t moek_checkpoint_open(struct moek_registry *registry, const char *path,
 		return moek_fail_memory(error_out, "checkpoint");
 	checkpoint->registry = registry;
 	checkpoint->folder = strdup(path);
-	checkpoint->config_path = join(path, "config.json");
+	checkpoint->config_path = moek_join(path, "config.json");
 	if (checkpoint->folder == NULL || checkpoint->config_path == NULL)
 		status = moek_fail_memory(error_out, "path");
 	if (status == MOEK_OK)
 		status = read_config(checkpoint, error_out);
 	if (status == MOEK_OK)
-		status = open_files(checkpoint, error_out);
+		status = moek_files_open(&checkpoint->files, checkpoint->folder,
+		                         moek_checkpoint_log(checkpoint), error_out);
 	if (status == MOEK_OK)
 		status = find_layers(checkpoint, error_out);
 	if (status != MOEK_OK) {
@@ -720,12 +428,7 @@ void moek_checkpoint_close(struct moek_checkpoint *checkpoint)
 	for (size_t i = 0; i < checkpoint->layer_count; i++)
 		free(checkpoint->layers[i].correction_copy);
 	free(checkpoint->layers);
-	moek_index_end(&checkpoint->index);
-	free(checkpoint->places);
-	free(checkpoint->names);
-	for (size_t i = 0; i < checkpoint->file_count; i++)
-		moek_safetensors_close(checkpoint->files[i]);
-	free(checkpoint->files);
+	moek_files_end(&checkpoint->files);
 	moek_json_free(checkpoint->config_root);
 	free(checkpoint->config_text);
 	free(checkpoint->config_path);
