@@ -18,13 +18,21 @@
 
 #define CONFIG_MOST ((size_t)16 << 20) /* bytes of config.json */
 
+/** A vector of fp32, in the file where it lies there so. */
+struct floats {
+	const float *data; /* or NULL */
+	float *copy;       /* what to free of it */
+};
+
 struct layer {
 	struct moek_expert_layer experts;
 	struct moek_tensor router; /* [experts][hidden] */
 	struct moek_tensor bias;   /* [experts], if the family has one */
-	const float *correction;   /* [experts] or NULL */
-	float *correction_copy;    /* what to free of it */
-	uint64_t weight_bytes;
+	struct floats correction;  /* [experts], if the family has one */
+	struct floats scale;       /* the same */
+	const char *unrouted;      /* why moek cannot route it, or NULL */
+	uint64_t weight_bytes, shared_bytes;
+	char shared[128]; /* "model.layers.3.mlp.shared_expert", if it has them */
 };
 
 struct moek_checkpoint {
@@ -32,11 +40,14 @@ struct moek_checkpoint {
 	char *folder, *config_path, *config_text;
 	struct moek_json *config_root;
 	struct moek_config config;
+	struct moek_family *family; /* of a file, or NULL */
 	struct moek_model model;
 
 	struct moek_files files;
 
-	char root[40]; /* "model." */
+	uint8_t *uses; /* [files.count]: enum moek_use */
+
+	char root[48]; /* "model.layers." */
 	struct layer *layers;
 	size_t layer_count;
 };
@@ -62,7 +73,6 @@ static const struct moek_json *quantization_of(const struct moek_checkpoint *che
 static int32_t read_config(struct moek_checkpoint *checkpoint,
                            struct moek_error *error_out)
 {
-	const struct moek_codec *codec;
 	size_t bytes = 0;
 	int32_t status = moek_json_read_text(checkpoint->config_path, CONFIG_MOST,
 	                                     &checkpoint->config_text, &bytes,
@@ -79,12 +89,7 @@ static int32_t read_config(struct moek_checkpoint *checkpoint,
 		                 checkpoint->config_path);
 	checkpoint->config.path = checkpoint->config_path;
 	checkpoint->config.root = checkpoint->config_root;
-	status = moek_model_read(&checkpoint->config, &checkpoint->model, error_out);
-	if (status == MOEK_OK)
-		status = moek_codec_declared(checkpoint->config_path,
-		                             quantization_of(checkpoint), &codec,
-		                             error_out);
-	return status;
+	return MOEK_OK;
 }
 
 /* ---- tensors ---- */
@@ -137,26 +142,38 @@ static void begin_layer(const struct moek_checkpoint *checkpoint, const char *ro
 	layer->hidden = checkpoint->model.hidden;
 	layer->intermediate = checkpoint->model.intermediate;
 	snprintf(layer->name, sizeof(layer->name), "layers.%u", number);
-	snprintf(layer->prefix, sizeof(layer->prefix), "%slayers.%u.", root, number);
+	snprintf(layer->prefix, sizeof(layer->prefix), "%s%u.", root, number);
 }
 
-static int has_experts(struct moek_expert_layer *layer)
+static int has_router(const struct moek_expert_layer *layer)
 {
 	struct moek_tensor_name router = layer_tensor(layer, layer->family->router,
 	                                              ".weight");
 	struct moek_tensor tensor;
 
-	return moek_layer_has(layer, router.text, &tensor) || moek_codec_present(layer);
+	return moek_layer_has(layer, router.text, &tensor);
 }
+
+static int has_experts(struct moek_expert_layer *layer)
+{
+	return has_router(layer) || moek_codec_present(layer);
+}
+
+static const char *const roots[] = { "model.layers.",
+	                             "language_model.model.layers.",
+	                             "model.language_model.layers.",
+	                             "layers.",
+	                             "backbone.layers.",
+	                             "transformer.blocks." };
+
+#define ROOTS (sizeof(roots) / sizeof(roots[0]))
 
 /** Below what name the layers are: the first under which one has experts. */
 static void find_root(struct moek_checkpoint *checkpoint)
 {
-	static const char *const roots[] = { "model.", "language_model.model.",
-		                             "model.language_model.", "" };
 	struct moek_expert_layer layer;
 
-	for (size_t r = 0; r < sizeof(roots) / sizeof(roots[0]); r++)
+	for (size_t r = 0; r < ROOTS; r++)
 		for (uint32_t n = 0; n < checkpoint->model.layers; n++) {
 			begin_layer(checkpoint, roots[r], n, &layer);
 			if (has_experts(&layer)) {
@@ -167,49 +184,76 @@ static void find_root(struct moek_checkpoint *checkpoint)
 	strcpy(checkpoint->root, roots[0]);
 }
 
-/** fp32 in place where the file has it so. */
-static int32_t read_correction(struct layer *layer, const char *name,
-                               struct moek_error *error_out)
+/** [experts], or [1, experts] as ERNIE has it; fp32 in place where the file has it so.
+ */
+static int32_t read_floats(const struct layer *layer, const char *module,
+                           struct floats *floats_out, struct moek_error *error_out)
 {
+	struct moek_tensor_name name = layer_tensor(&layer->experts, module, "");
 	uint64_t experts = layer->experts.experts;
+	const uint64_t shape[2] = { 1, experts };
 	struct moek_tensor tensor;
-	int32_t status = moek_layer_need(&layer->experts, name, "F32 BF16 F16", 1,
-	                                 &experts, &tensor, error_out);
+	int is_wide = moek_layer_has(&layer->experts, name.text, &tensor) &&
+	              tensor.rank == 2;
+	int32_t status = moek_layer_need(&layer->experts, name.text, "F32 BF16 F16",
+	                                 is_wide ? 2 : 1, is_wide ? shape : shape + 1,
+	                                 &tensor, error_out);
 
 	if (status != MOEK_OK)
 		return status;
 	if (tensor.type == MOEK_F32 && (uintptr_t)tensor.data % sizeof(float) == 0) {
-		layer->correction = tensor.data;
+		floats_out->data = tensor.data;
 		return MOEK_OK;
 	}
-	layer->correction_copy = calloc(experts, sizeof(float));
-	if (layer->correction_copy == NULL)
-		return moek_fail_memory(error_out, "router bias");
+	floats_out->copy = calloc(experts, sizeof(float));
+	if (floats_out->copy == NULL)
+		return moek_fail_memory(error_out, "router vector");
 	for (uint64_t e = 0; e < experts; e++)
-		layer->correction_copy[e] = moek_scalar(tensor.data, tensor.type, e);
-	layer->correction = layer->correction_copy;
+		floats_out->copy[e] = moek_scalar(tensor.data, tensor.type, e);
+	floats_out->data = floats_out->copy;
 	return MOEK_OK;
+}
+
+static int is_by_token(const struct layer *layer)
+{
+	const char *tensor_name = layer->experts.family->by_token;
+	struct moek_tensor tensor;
+
+	return tensor_name != NULL &&
+	       moek_layer_has(&layer->experts,
+	                      layer_tensor(&layer->experts, tensor_name, "").text,
+	                      &tensor);
 }
 
 static int32_t read_router(struct layer *layer, struct moek_error *error_out)
 {
-	const struct moek_family *family = layer->experts.family;
-	const uint64_t shape[2] = { layer->experts.experts, layer->experts.hidden };
+	const struct moek_expert_layer *experts = &layer->experts;
+	const struct moek_family *family = experts->family;
+	const uint64_t shape[2] = { experts->experts,
+		                    experts->checkpoint->model.router_hidden };
 	int32_t status = moek_layer_need(
-		&layer->experts,
-		layer_tensor(&layer->experts, family->router, ".weight").text,
+		experts, layer_tensor(experts, family->router, ".weight").text,
 		"BF16 F16 F32", 2, shape, &layer->router, error_out);
 
 	if (status == MOEK_OK && family->router_bias)
 		status = moek_layer_need(
-			&layer->experts,
-			layer_tensor(&layer->experts, family->router, ".bias").text,
+			experts, layer_tensor(experts, family->router, ".bias").text,
 			"BF16 F16 F32", 1, shape, &layer->bias, error_out);
-	if (status == MOEK_OK && family->correction != NULL)
-		status = read_correction(
-			layer,
-			layer_tensor(&layer->experts, family->correction, "").text,
-			error_out);
+	if (status == MOEK_OK && family->expert_scale != NULL)
+		status = read_floats(layer, family->expert_scale, &layer->scale,
+		                     error_out);
+	if (status != MOEK_OK)
+		return status;
+	if (shape[1] != experts->hidden)
+		layer->unrouted = "its router reads the rows before they are narrowed "
+				  "for its experts";
+	if (is_by_token(layer))
+		layer->unrouted = "token ids choose its experts, not router logits";
+	else if (family->correction != NULL)
+		status = read_floats(layer, family->correction, &layer->correction,
+		                     error_out);
+	if (family->own_input)
+		layer->unrouted = "its router reads other rows than its experts";
 	return status;
 }
 
@@ -296,13 +340,7 @@ static int ends_as(const char *end, const char *const *suffixes)
 /** Whether the codec reads this tensor; @rest is its name behind "...mlp.experts.". */
 static int is_read(const struct moek_expert_layer *layer, const char *rest)
 {
-	const struct moek_family *family = layer->family;
 	const struct moek_codec *codec = layer->codec;
-	const char *const modules[3] = {
-		layer->fused ? family->fused_gate_up : family->gate,
-		layer->fused ? family->fused_down : family->down,
-		layer->fused ? NULL : family->up,
-	};
 	uint64_t expert;
 
 	if (!layer->fused) {
@@ -311,8 +349,9 @@ static int is_read(const struct moek_expert_layer *layer, const char *rest)
 			return 0;
 		rest++;
 	}
-	for (int i = 0; i < 3; i++) {
-		const char *end = modules[i] == NULL ? NULL : after(rest, modules[i]);
+	for (int part = 0; part < MOEK_PARTS; part++) {
+		const char *module = moek_part_name(layer, (enum moek_part)part);
+		const char *end = module == NULL ? NULL : after(rest, module);
 
 		if (end != NULL && ends_as(end, layer->fused ? codec->fused_suffixes
 		                                             : codec->suffixes))
@@ -321,25 +360,13 @@ static int is_read(const struct moek_expert_layer *layer, const char *rest)
 	return 0;
 }
 
-/** Tensor @i of the checkpoint, if it belongs to an expert, is one that is read. */
-static int32_t sweep(struct moek_checkpoint *checkpoint, struct layer *const *by_number,
-                     size_t i, struct moek_error *error_out)
+/** A tensor of the experts: one that is read, or else an error. */
+static int32_t sweep_expert(struct moek_checkpoint *checkpoint, struct layer *layer,
+                            const char *rest, size_t i, struct moek_error *error_out)
 {
-	const struct moek_family *family = checkpoint->model.family;
 	const struct moek_name *name = &checkpoint->files.names[i];
-	const char *rest = after(name->text, checkpoint->root);
 	struct moek_tensor tensor;
-	struct layer *layer;
-	uint64_t number;
 
-	if (rest == NULL || (rest = after(rest, "layers.")) == NULL ||
-	    (rest = read_digits(rest, &number)) == NULL ||
-	    number >= checkpoint->model.layers) /* layers that predict further tokens */
-		return MOEK_OK;
-	if (*rest++ != '.' || after(rest, family->router) != NULL ||
-	    (rest = after(rest, family->experts)) == NULL)
-		return MOEK_OK;
-	layer = by_number[number];
 	if (layer == NULL || !is_read(&layer->experts, rest))
 		return moek_fail(
 			error_out, MOEK_BAD_FILE, 0,
@@ -352,7 +379,63 @@ static int32_t sweep(struct moek_checkpoint *checkpoint, struct layer *const *by
 			(unsigned long long)checkpoint->model.experts);
 	if (moek_files_tensor(&checkpoint->files, i, &tensor, NULL) == MOEK_OK)
 		layer->weight_bytes += tensor.bytes; /* a file's size bounds the sum */
+	checkpoint->uses[i] = MOEK_USE_EXPERTS;
 	return MOEK_OK;
+}
+
+/** What begins with the names of shared experts ends where the next dot is. */
+static void sweep_shared(struct moek_checkpoint *checkpoint, struct layer *layer,
+                         size_t i)
+{
+	struct moek_tensor tensor;
+
+	checkpoint->uses[i] = MOEK_USE_SHARED;
+	if (moek_files_tensor(&checkpoint->files, i, &tensor, NULL) == MOEK_OK)
+		layer->shared_bytes += tensor.bytes;
+	snprintf(layer->shared, sizeof(layer->shared), "%s%s", layer->experts.prefix,
+	         layer->experts.family->shared);
+}
+
+static int is_router(const struct moek_family *family, const char *rest)
+{
+	const char *const names[] = { family->router, family->correction,
+		                      family->expert_scale, family->by_token };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (names[i] != NULL && after(rest, names[i]) != NULL)
+			return 1;
+	return 0;
+}
+
+/** What tensor @i of the checkpoint is for. */
+static int32_t sweep(struct moek_checkpoint *checkpoint, struct layer *const *by_number,
+                     size_t i, struct moek_error *error_out)
+{
+	const struct moek_family *family = checkpoint->model.family;
+	const char *rest = after(checkpoint->files.names[i].text, checkpoint->root);
+	struct layer *layer;
+	uint64_t number;
+
+	checkpoint->uses[i] = MOEK_USE_OTHER;
+	if (rest == NULL || (rest = read_digits(rest, &number)) == NULL ||
+	    *rest++ != '.')
+		return MOEK_OK;
+	if (number >= checkpoint->model.layers) {
+		checkpoint->uses[i] = MOEK_USE_BEYOND;
+		return MOEK_OK;
+	}
+	layer = by_number[number];
+	if (is_router(family, rest)) {
+		checkpoint->uses[i] = MOEK_USE_ROUTER;
+		return MOEK_OK;
+	}
+	if (layer != NULL && family->shared != NULL && after(rest, family->shared)) {
+		sweep_shared(checkpoint, layer, i);
+		return MOEK_OK;
+	}
+	rest = after(rest, family->experts);
+	return rest == NULL ? MOEK_OK
+	                    : sweep_expert(checkpoint, layer, rest, i, error_out);
 }
 
 static int32_t sweep_all(struct moek_checkpoint *checkpoint,
@@ -361,8 +444,11 @@ static int32_t sweep_all(struct moek_checkpoint *checkpoint,
 	struct layer **by_number = calloc(checkpoint->model.layers, sizeof(*by_number));
 	int32_t status = MOEK_OK;
 
-	if (by_number == NULL)
-		return moek_fail_memory(error_out, "layers by number");
+	checkpoint->uses = calloc(checkpoint->files.count + 1, 1);
+	if (by_number == NULL || checkpoint->uses == NULL) {
+		free(by_number);
+		return moek_fail_memory(error_out, "uses of tensors");
+	}
 	for (size_t i = 0; i < checkpoint->layer_count; i++)
 		by_number[checkpoint->layers[i].experts.number] = &checkpoint
 		                                                           ->layers[i];
@@ -386,33 +472,164 @@ static int32_t find_layers(struct moek_checkpoint *checkpoint,
 	return status == MOEK_OK ? sweep_all(checkpoint, error_out) : status;
 }
 
-/* ---- the public side ---- */
+/* ---- the family ---- */
 
-int32_t moek_checkpoint_open(struct moek_registry *registry, const char *path,
-                             struct moek_checkpoint **checkpoint_out,
+/** Do the tensors have the names that @family gives its router and its experts? */
+static int is_named_as(const struct moek_checkpoint *checkpoint,
+                       const struct moek_family *family)
+{
+	enum { LAYERS = 8 }; /* with experts: few models begin with more dense ones */
+	struct moek_expert_layer layer;
+
+	for (size_t r = 0; r < ROOTS; r++)
+		for (uint32_t n = 0; n < LAYERS; n++) {
+			begin_layer(checkpoint, roots[r], n, &layer);
+			layer.family = family;
+			if (has_router(&layer) && moek_codec_present(&layer))
+				return 1;
+		}
+	return 0;
+}
+
+/** "mixtral, phimoe": families with names for these tensors; without, all there are. */
+static struct moek_quoted list_families(const struct moek_checkpoint *checkpoint,
+                                        int *are_alike_out)
+{
+	struct moek_quoted all = { "" }, alike = { "" };
+	size_t count, all_used = 0, used = 0;
+	const struct moek_family *families = moek_families(&count);
+
+	for (size_t i = 0; i < count; i++) {
+		if (families[i].refused != NULL)
+			continue;
+		if (all_used < sizeof(all.text))
+			all_used += (size_t)snprintf(
+				all.text + all_used, sizeof(all.text) - all_used,
+				"%s%s", all_used == 0 ? "" : ", ", families[i].name);
+		if (used < sizeof(alike.text) && is_named_as(checkpoint, &families[i]))
+			used += (size_t)snprintf(
+				alike.text + used, sizeof(alike.text) - used, "%s%s",
+				used == 0 ? "" : ", ", families[i].name);
+	}
+	*are_alike_out = used > 0;
+	return used > 0 ? alike : all;
+}
+
+/** The weight files are looked at only for a hint, and may not be there. */
+static int32_t refuse_family(struct moek_checkpoint *checkpoint,
                              struct moek_error *error_out)
 {
-	struct moek_checkpoint *checkpoint;
+	struct moek_quoted families;
+	int are_alike = 0;
+
+	if (moek_files_open(&checkpoint->files, checkpoint->folder, NULL, NULL) !=
+	    MOEK_OK)
+		moek_files_end(&checkpoint->files);
+	families = list_families(checkpoint, &are_alike);
+	return moek_fail(
+		error_out, MOEK_REFUSED, 0,
+		"%s: model_type \"%.64s\" is not known to moek; %s: %s. A family "
+		"file (README: Describe a model) says what it computes",
+		checkpoint->config_path, moek_family_name(&checkpoint->config),
+		are_alike ? "its tensors are named as those of" : "known are",
+		families.text);
+}
+
+/** The family that a file describes: it must be of this model. */
+static int32_t read_family(struct moek_checkpoint *checkpoint, const char *path,
+                           struct moek_error *error_out)
+{
+	const char *name = moek_family_name(&checkpoint->config);
+	int32_t status = moek_family_read(path, &checkpoint->family, error_out);
+
+	if (status != MOEK_OK)
+		return status;
+	if (name != NULL && strcmp(checkpoint->family->name, name) != 0)
+		return moek_fail(error_out, MOEK_BAD_CONFIG, 0,
+		                 "%s: describes model_type %s, %s says %.64s", path,
+		                 checkpoint->family->name, checkpoint->config_path,
+		                 name);
+	checkpoint->model.family = checkpoint->family;
+	return MOEK_OK;
+}
+
+static int32_t find_family(struct moek_checkpoint *checkpoint,
+                           struct moek_error *error_out)
+{
+	checkpoint->model.family = moek_family_find(&checkpoint->config);
+	if (checkpoint->model.family != NULL)
+		return MOEK_OK;
+	if (moek_family_name(&checkpoint->config) == NULL)
+		return moek_fail(error_out, MOEK_BAD_FILE, 0,
+		                 "%s: model_type is missing or not a string",
+		                 checkpoint->config_path);
+	return refuse_family(checkpoint, error_out);
+}
+
+/** All that needs no weight file. */
+static int32_t read_model(struct moek_checkpoint *checkpoint, const char *family_file,
+                          struct moek_error *error_out)
+{
+	const struct moek_codec *codec;
+	int32_t status = read_config(checkpoint, error_out);
+
+	if (status == MOEK_OK)
+		status = family_file != NULL
+		                 ? read_family(checkpoint, family_file, error_out)
+		                 : find_family(checkpoint, error_out);
+	if (status == MOEK_OK)
+		status = moek_model_read(&checkpoint->config, checkpoint->model.family,
+		                         &checkpoint->model, error_out);
+	if (status == MOEK_OK)
+		status = moek_codec_declared(checkpoint->config_path,
+		                             quantization_of(checkpoint), &codec,
+		                             error_out);
+	return status;
+}
+
+/* ---- the public side ---- */
+
+static int32_t open_all(struct moek_checkpoint *checkpoint, const char *path,
+                        const struct moek_checkpoint_options *options,
+                        struct moek_error *error_out)
+{
 	int32_t status = MOEK_OK;
 
-	if (path == NULL || checkpoint_out == NULL)
-		return moek_fail(error_out, MOEK_BAD_ARGUMENT, 0,
-		                 "checkpoint: path or checkpoint_out is NULL");
-	checkpoint = calloc(1, sizeof(*checkpoint));
-	if (checkpoint == NULL)
-		return moek_fail_memory(error_out, "checkpoint");
-	checkpoint->registry = registry;
 	checkpoint->folder = strdup(path);
 	checkpoint->config_path = moek_join(path, "config.json");
 	if (checkpoint->folder == NULL || checkpoint->config_path == NULL)
 		status = moek_fail_memory(error_out, "path");
 	if (status == MOEK_OK)
-		status = read_config(checkpoint, error_out);
+		status = read_model(checkpoint, options->family_file, error_out);
 	if (status == MOEK_OK)
 		status = moek_files_open(&checkpoint->files, checkpoint->folder,
 		                         moek_checkpoint_log(checkpoint), error_out);
 	if (status == MOEK_OK)
 		status = find_layers(checkpoint, error_out);
+	return status;
+}
+
+int32_t moek_checkpoint_open_with(struct moek_registry *registry, const char *path,
+                                  const struct moek_checkpoint_options *options,
+                                  struct moek_checkpoint **checkpoint_out,
+                                  struct moek_error *error_out)
+{
+	struct moek_checkpoint_options mine = { 0 };
+	struct moek_checkpoint *checkpoint;
+	int32_t status;
+
+	if (path == NULL || checkpoint_out == NULL)
+		return moek_fail(error_out, MOEK_BAD_ARGUMENT, 0,
+		                 "checkpoint: path or checkpoint_out is NULL");
+	if (options != NULL)
+		memcpy(&mine, options,
+		       options->struct_size < sizeof(mine) ? options->struct_size
+		                                           : sizeof(mine));
+	checkpoint = calloc(1, sizeof(*checkpoint));
+	if (checkpoint == NULL)
+		return moek_fail_memory(error_out, "checkpoint");
+	checkpoint->registry = registry;
+	status = open_all(checkpoint, path, &mine, error_out);
 	if (status != MOEK_OK) {
 		moek_checkpoint_close(checkpoint);
 		return status;
@@ -421,19 +638,47 @@ int32_t moek_checkpoint_open(struct moek_registry *registry, const char *path,
 	return MOEK_OK;
 }
 
+int32_t moek_checkpoint_open(struct moek_registry *registry, const char *path,
+                             struct moek_checkpoint **checkpoint_out,
+                             struct moek_error *error_out)
+{
+	return moek_checkpoint_open_with(registry, path, NULL, checkpoint_out,
+	                                 error_out);
+}
+
 void moek_checkpoint_close(struct moek_checkpoint *checkpoint)
 {
 	if (checkpoint == NULL)
 		return;
-	for (size_t i = 0; i < checkpoint->layer_count; i++)
-		free(checkpoint->layers[i].correction_copy);
+	for (size_t i = 0; i < checkpoint->layer_count; i++) {
+		free(checkpoint->layers[i].correction.copy);
+		free(checkpoint->layers[i].scale.copy);
+	}
 	free(checkpoint->layers);
+	free(checkpoint->uses);
 	moek_files_end(&checkpoint->files);
+	moek_family_free(checkpoint->family);
 	moek_json_free(checkpoint->config_root);
 	free(checkpoint->config_text);
 	free(checkpoint->config_path);
 	free(checkpoint->folder);
 	free(checkpoint);
+}
+
+uint64_t moek_checkpoint_tensors(const struct moek_checkpoint *checkpoint)
+{
+	return checkpoint->files.count;
+}
+
+const char *moek_checkpoint_tensor_at(const struct moek_checkpoint *checkpoint,
+                                      uint64_t index, struct moek_tensor *tensor_out,
+                                      uint32_t *use_out)
+{
+	if (index >= checkpoint->files.count ||
+	    moek_files_tensor(&checkpoint->files, index, tensor_out, NULL) != MOEK_OK)
+		return NULL;
+	*use_out = checkpoint->uses[index];
+	return checkpoint->files.names[index].text;
 }
 
 uint64_t moek_checkpoint_layers(const struct moek_checkpoint *checkpoint)
@@ -456,6 +701,9 @@ int32_t moek_checkpoint_layer(const struct moek_checkpoint *checkpoint, uint64_t
 	info_out->family = layer->experts.family->name;
 	info_out->format = layer->experts.format;
 	info_out->weight_bytes = layer->weight_bytes;
+	info_out->unrouted = layer->unrouted != NULL ? layer->unrouted : "";
+	info_out->shared = layer->shared;
+	info_out->shared_bytes = layer->shared_bytes;
 	return MOEK_OK;
 }
 
@@ -483,7 +731,7 @@ int32_t moek_checkpoint_problem(const struct moek_checkpoint *checkpoint,
 	problem_out->input_type = model->type;
 	problem_out->output_type = model->type;
 	problem_out->activation = model->activation;
-	problem_out->gated = 1;
+	problem_out->gated = !model->family->not_gated;
 	problem_out->alpha = model->alpha;
 	problem_out->beta = model->beta;
 	problem_out->limit = model->limit;
@@ -496,8 +744,11 @@ int32_t moek_checkpoint_router(const struct moek_checkpoint *checkpoint, uint64_
 {
 	if (index >= checkpoint->layer_count)
 		return MOEK_BAD_ARGUMENT;
+	if (is_by_token(&checkpoint->layers[index]))
+		return MOEK_REFUSED;
 	*router_out = checkpoint->model.router;
-	router_out->bias = checkpoint->layers[index].correction;
+	router_out->bias = checkpoint->layers[index].correction.data;
+	router_out->expert_scale = checkpoint->layers[index].scale.data;
 	return MOEK_OK;
 }
 
@@ -540,45 +791,11 @@ const char *moek_checkpoint_config(const struct moek_checkpoint *checkpoint)
 	return checkpoint->config_text;
 }
 
-/** What lies at @path under @value; NULL: nothing, or null. */
-static const struct moek_json *follow(const struct moek_json *value, const char *path)
-{
-	char key[128];
-
-	while (value != NULL) {
-		size_t bytes = strcspn(path, ".");
-
-		if (bytes >= sizeof(key))
-			return NULL;
-		memcpy(key, path, bytes);
-		key[bytes] = '\0';
-		if (moek_json_kind(value) == MOEK_JSON_ARRAY)
-			value = bytes > 0 && strspn(key, "0123456789") == bytes
-			                ? moek_json_at(value, strtoul(key, NULL, 10))
-			                : NULL;
-		else
-			value = moek_json_get(value, key);
-		if (path[bytes] == '\0')
-			break;
-		path += bytes + 1;
-	}
-	return value != NULL && moek_json_kind(value) != MOEK_JSON_NULL ? value : NULL;
-}
-
-static const struct moek_json *config_value(const struct moek_checkpoint *checkpoint,
-                                            const char *path)
-{
-	const struct moek_json *root = checkpoint->config_root;
-	const struct moek_json *value = follow(root, path);
-
-	return value != NULL ? value : follow(moek_json_get(root, "text_config"), path);
-}
-
 int32_t moek_checkpoint_number(const struct moek_checkpoint *checkpoint,
                                const char *path, double *number_out,
                                struct moek_error *error_out)
 {
-	const struct moek_json *value = config_value(checkpoint, path);
+	const struct moek_json *value = moek_config_get(&checkpoint->config, path);
 	int truth;
 
 	if (value == NULL || moek_json_number(value, number_out))
@@ -593,7 +810,7 @@ int32_t moek_checkpoint_number(const struct moek_checkpoint *checkpoint,
 int32_t moek_checkpoint_word(const struct moek_checkpoint *checkpoint, const char *path,
                              const char **word_out, struct moek_error *error_out)
 {
-	const struct moek_json *value = config_value(checkpoint, path);
+	const struct moek_json *value = moek_config_get(&checkpoint->config, path);
 	const char *word = moek_json_string(value, NULL);
 
 	if (value != NULL && word == NULL)
@@ -679,11 +896,17 @@ static void logits_of_tile(void *arg, uint64_t i, uint32_t worker)
 static int32_t check_input(const struct layer *layer, const struct moek_rows *input,
                            struct moek_error *error_out)
 {
-	if (input->columns != layer->experts.hidden)
+	uint64_t hidden = layer->experts.checkpoint->model.router_hidden;
+
+	/* of narrowed rows the caller may have the wide ones */
+	if (layer->unrouted != NULL && hidden == layer->experts.hidden)
+		return moek_fail(error_out, MOEK_REFUSED, 0, "logits: %s: %s",
+		                 layer->experts.name, layer->unrouted);
+	if (input->columns != hidden)
 		return moek_fail(error_out, MOEK_BAD_ARGUMENT, 0,
 		                 "logits: input has %llu columns, expected hidden %llu",
 		                 (unsigned long long)input->columns,
-		                 (unsigned long long)layer->experts.hidden);
+		                 (unsigned long long)hidden);
 	if (input->type != MOEK_F32 && input->type != MOEK_F16 &&
 	    input->type != MOEK_BF16)
 		return moek_fail(error_out, MOEK_BAD_ARGUMENT, 0,

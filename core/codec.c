@@ -25,16 +25,29 @@ static const struct moek_codec *const codecs[] = {
 
 /* ---- names and headers ---- */
 
-static const char *part_name(const struct moek_expert_layer *layer, enum moek_part part)
+static int is_joined(const struct moek_expert_layer *layer, enum moek_part part)
+{
+	return layer->fused && part != MOEK_PART_DOWN &&
+	       layer->family->fused_gate_up != NULL;
+}
+
+const char *moek_part_name(const struct moek_expert_layer *layer, enum moek_part part)
 {
 	const struct moek_family *family = layer->family;
 
-	if (layer->fused)
-		return part == MOEK_PART_DOWN ? family->fused_down
-		                              : family->fused_gate_up;
-	return part == MOEK_PART_GATE ? family->gate
-	       : part == MOEK_PART_UP ? family->up
-	                              : family->down;
+	if (is_joined(layer, part))
+		return family->fused_gate_up;
+	if (part == MOEK_PART_GATE)
+		return layer->fused ? family->fused_gate : family->gate;
+	if (part == MOEK_PART_UP)
+		return layer->fused ? family->fused_up : family->up;
+	return layer->fused ? family->fused_down : family->down;
+}
+
+int moek_family_has(const struct moek_family *family, int fused)
+{
+	return fused ? family->fused_gate_up != NULL || family->fused_gate != NULL
+	             : family->gate != NULL;
 }
 
 struct moek_tensor_name moek_layer_name(const struct moek_expert_layer *layer,
@@ -45,11 +58,11 @@ struct moek_tensor_name moek_layer_name(const struct moek_expert_layer *layer,
 
 	if (layer->fused)
 		snprintf(name.text, sizeof(name.text), "%s%s%s%s", layer->prefix,
-		         layer->family->experts, part_name(layer, part), suffix);
+		         layer->family->experts, moek_part_name(layer, part), suffix);
 	else
 		snprintf(name.text, sizeof(name.text), "%s%s%llu.%s%s", layer->prefix,
 		         layer->family->experts, (unsigned long long)expert,
-		         part_name(layer, part), suffix);
+		         moek_part_name(layer, part), suffix);
 	return name;
 }
 
@@ -125,7 +138,7 @@ struct moek_rows_of moek_layer_rows(const struct moek_expert_layer *layer,
 	struct moek_rows_of of = moek_part_rows(part, layer->family->fused_order,
 	                                        layer->hidden, layer->intermediate);
 
-	if (!layer->fused) {
+	if (!is_joined(layer, part)) {
 		of.first = 0;
 		of.step = 1;
 		of.all = of.rows;
@@ -404,6 +417,12 @@ static int32_t choose_codec(struct moek_expert_layer *layer,
 	return MOEK_OK;
 }
 
+/** Experts that are not gated have no up rows. */
+static int has_part(const struct moek_expert_layer *layer, enum moek_part part)
+{
+	return part != MOEK_PART_UP || !layer->family->not_gated;
+}
+
 int32_t moek_codec_find(struct moek_expert_layer *layer,
                         const struct moek_json *quantization,
                         struct moek_error *error_out)
@@ -413,9 +432,9 @@ int32_t moek_codec_find(struct moek_expert_layer *layer,
 
 	if (status != MOEK_OK)
 		return status;
-	if (layer->family->gate == NULL || layer->codec->suffixes == NULL)
+	if (!moek_family_has(layer->family, 0) || layer->codec->suffixes == NULL)
 		layer->fused = 1;
-	if (layer->fused && (layer->family->fused_gate_up == NULL ||
+	if (layer->fused && (!moek_family_has(layer->family, 1) ||
 	                     layer->codec->fused_suffixes == NULL))
 		return moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_WEIGHT,
 		                 "%s: %s is not read for model_type %s", path,
@@ -423,8 +442,10 @@ int32_t moek_codec_find(struct moek_expert_layer *layer,
 	status = layer->codec->describe(layer, quantization, error_out);
 	for (uint64_t e = 0; e < (layer->fused ? 1 : layer->experts); e++)
 		for (int part = 0; part < MOEK_PARTS && status == MOEK_OK; part++)
-			status = layer->codec->matrix(layer, e, (enum moek_part)part,
-			                              NULL, NULL, error_out);
+			if (has_part(layer, (enum moek_part)part))
+				status = layer->codec->matrix(layer, e,
+				                              (enum moek_part)part,
+				                              NULL, NULL, error_out);
 	if (status == MOEK_OK && moek_scratch_bytes(layer->hidden, layer->intermediate,
 	                                            &layer->gate_up, &layer->down) == 0)
 		status = moek_fail(error_out, MOEK_BAD_FILE, 0,
@@ -448,7 +469,9 @@ int32_t moek_codec_expert(const struct moek_expert_layer *layer, uint64_t expert
 	int32_t status = MOEK_OK;
 
 	for (int part = 0; part < MOEK_PARTS && status == MOEK_OK; part++)
-		status = layer->codec->matrix(layer, expert, (enum moek_part)part,
-		                              &scratch, matrices[part], error_out);
+		if (has_part(layer, (enum moek_part)part))
+			status = layer->codec->matrix(layer, expert,
+			                              (enum moek_part)part, &scratch,
+			                              matrices[part], error_out);
 	return status;
 }

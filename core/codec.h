@@ -114,6 +114,10 @@ struct moek_tensor_name {
 struct moek_tensor_name moek_layer_name(const struct moek_expert_layer *layer,
                                         uint64_t expert, enum moek_part part,
                                         const char *suffix);
+/** "gate_proj": the module of a part, for fused experts of all; NULL: it has none. */
+const char *moek_part_name(const struct moek_expert_layer *layer, enum moek_part part);
+/** 1: the family can have experts fused, or apart. */
+int moek_family_has(const struct moek_family *family, int fused);
 /** 1: there is such a tensor, and *tensor_out is it. */
 int moek_layer_has(const struct moek_expert_layer *layer, const char *name,
                    struct moek_tensor *tensor_out);

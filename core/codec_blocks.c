@@ -16,7 +16,7 @@ static int present(struct moek_expert_layer *layer)
 	struct moek_tensor_name name;
 	struct moek_tensor tensor;
 
-	if (layer->family->fused_gate_up == NULL)
+	if (!moek_family_has(layer->family, 1))
 		return 0;
 	layer->fused = 1;
 	name = moek_layer_name(layer, 0, MOEK_PART_GATE, "_blocks");

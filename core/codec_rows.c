@@ -39,10 +39,18 @@ static int is_here(struct moek_expert_layer *layer, uint32_t fused)
 
 static int present(struct moek_expert_layer *layer)
 {
-	if (layer->family->fused_gate_up != NULL && is_here(layer, 1))
+	if (moek_family_has(layer->family, 1) && is_here(layer, 1))
 		return 1;
 	layer->fused = 0;
-	return layer->family->gate != NULL && is_here(layer, 0);
+	return moek_family_has(layer->family, 0) && is_here(layer, 0);
+}
+
+static int is_transposed(const struct moek_expert_layer *layer, enum moek_part part)
+{
+	uint32_t bit = part == MOEK_PART_DOWN ? MOEK_TRANSPOSED_DOWN
+	                                      : MOEK_TRANSPOSED_GATE_UP;
+
+	return layer->fused && (layer->family->fused_transposed & bit) != 0;
 }
 
 static int32_t find_weight(const struct moek_expert_layer *layer, uint64_t expert,
@@ -52,16 +60,21 @@ static int32_t find_weight(const struct moek_expert_layer *layer, uint64_t exper
 	struct moek_rows_of of = moek_layer_rows(layer, part);
 	struct moek_tensor_name name = moek_layer_name(layer, expert, part,
 	                                               weight_suffix(layer));
+	int transposed = is_transposed(layer, part);
 	const uint64_t plain[2] = { of.rows, of.columns };
-	const uint64_t stacked[3] = { layer->experts, of.all, of.columns };
-	const uint64_t turned[3] = { layer->experts, of.columns, of.all };
+	const uint64_t stacked[3] = { layer->experts, transposed ? of.columns : of.all,
+		                      transposed ? of.all : of.columns };
+	/* both were checked against the config's limits: no overflow */
+	const uint64_t flat[2] = { layer->experts * stacked[1], stacked[2] };
 
 	if (!layer->fused)
 		return moek_layer_need(layer, name.text, dtypes, 2, plain, tensor_out,
 		                       error_out);
-	return moek_layer_need(layer, name.text, dtypes, 3,
-	                       layer->family->fused_transposed ? turned : stacked,
-	                       tensor_out, error_out);
+	if (layer->family->fused_flat)
+		return moek_layer_need(layer, name.text, dtypes, 2, flat, tensor_out,
+		                       error_out);
+	return moek_layer_need(layer, name.text, dtypes, 3, stacked, tensor_out,
+	                       error_out);
 }
 
 /** The scheme of a projection, from its first tensors. */
@@ -118,7 +131,7 @@ static const void *turn_rows(struct moek_scratch *scratch, const uint8_t *data,
 }
 
 static const void *take_rows(const struct moek_expert_layer *layer, uint64_t expert,
-                             const struct moek_rows_of *of,
+                             enum moek_part part, const struct moek_rows_of *of,
                              const struct moek_tensor *tensor,
                              struct moek_scratch *scratch)
 {
@@ -128,7 +141,7 @@ static const void *take_rows(const struct moek_expert_layer *layer, uint64_t exp
 
 	if (layer->fused)
 		data += expert * of->all * row_bytes;
-	if (layer->fused && layer->family->fused_transposed)
+	if (is_transposed(layer, part))
 		return turn_rows(scratch, data, of, scalar);
 	return moek_view_rows(scratch, data + of->first * row_bytes, of->rows,
 	                      row_bytes, of->step * row_bytes, scalar);
@@ -173,7 +186,7 @@ static int32_t matrix(const struct moek_expert_layer *layer, uint64_t expert,
 	if (status != MOEK_OK || scratch == NULL)
 		return status;
 	moek_matrix_begin(matrix_out, scheme, &of);
-	matrix_out->codes = take_rows(layer, expert, &of, &weight, scratch);
+	matrix_out->codes = take_rows(layer, expert, part, &of, &weight, scratch);
 	if (scheme->bias)
 		matrix_out->bias = moek_view_floats(
 			scratch, bias.data, bias.type,

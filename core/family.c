@@ -9,66 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* clang-format off */
-#define MLP_EXPERTS \
-	.experts = "mlp.experts.", .gate = "gate_proj", .up = "up_proj", .down = "down_proj", \
-	.router = "mlp.gate"
-/* transformers 5 joins the experts of a layer in memory, and may save them so */
-#define MLP_FUSED \
-	.fused_gate_up = "gate_up_proj", .fused_down = "down_proj", .fused_suffix = "", \
-	.fused_order = MOEK_GATE_FIRST
-#define DEEPSEEK_V3 \
-	MLP_EXPERTS, MLP_FUSED, .correction = "mlp.gate.e_score_correction_bias", \
-	.intermediate = "moe_intermediate_size", .scoring = MOEK_SIGMOID, \
-	.renormalise = MOEK_RENORM_CONFIG, .groups = MOEK_GROUPS_CONFIG, .epsilon = 1e-20f
-
-static const struct moek_family families[] = {
-	{ .name = "deepseek_v2", MLP_EXPERTS, MLP_FUSED,
-	  .intermediate = "moe_intermediate_size", .scoring = MOEK_SOFTMAX,
-	  .renormalise = MOEK_RENORM_CONFIG, .groups = MOEK_GROUPS_BY_METHOD,
-	  .epsilon = 1e-20f },
-	{ .name = "deepseek_v3", .alias = "deepseek_v32", DEEPSEEK_V3 },
-	{ .name = "glm4_moe", DEEPSEEK_V3 },
-	{ .name = "gpt_oss", .experts = "mlp.experts.", .router = "mlp.router",
-	  .fused_gate_up = "gate_up_proj", .fused_down = "down_proj", .fused_suffix = "",
-	  .fused_order = MOEK_GATE_INTERLEAVED, .fused_transposed = 1, .router_bias = 1,
-	  .intermediate = "intermediate_size", .activation = MOEK_SWIGLU_OAI,
-	  .scoring = MOEK_SOFTMAX, .score_chosen = 1 },
-	{ .name = "granitemoe", .alias = "granitemoeshared",
-	  .experts = "block_sparse_moe.", .router = "block_sparse_moe.router.layer",
-	  .fused_gate_up = "input_linear", .fused_down = "output_linear",
-	  .fused_suffix = ".weight", .fused_order = MOEK_GATE_FIRST,
-	  .intermediate = "intermediate_size", .scoring = MOEK_SOFTMAX,
-	  .score_chosen = 1 },
-	{ .name = "kimi_k2", .alias = "kimi_k25", DEEPSEEK_V3 },
-	{ .name = "llama4", .alias = "llama4_text", .experts = "feed_forward.experts.",
-	  .gate = "gate_proj", .up = "up_proj", .down = "down_proj",
-	  .router = "feed_forward.router", MLP_FUSED, .fused_transposed = 1,
-	  .intermediate = "intermediate_size", .scoring = MOEK_SIGMOID,
-	  .score_chosen = 1, .weight_on_input = 1 },
-	{ .name = "mixtral", .experts = "block_sparse_moe.experts.", .gate = "w1",
-	  .up = "w3", .down = "w2", .router = "block_sparse_moe.gate",
-	  .intermediate = "intermediate_size", .scoring = MOEK_SOFTMAX,
-	  .renormalise = MOEK_RENORM_ALWAYS },
-	{ .name = "olmoe", MLP_EXPERTS, MLP_FUSED, .intermediate = "intermediate_size",
-	  .scoring = MOEK_SOFTMAX, .renormalise = MOEK_RENORM_CONFIG },
-	{ .name = "qwen2_moe", MLP_EXPERTS, MLP_FUSED,
-	  .intermediate = "moe_intermediate_size", .scoring = MOEK_SOFTMAX,
-	  .renormalise = MOEK_RENORM_CONFIG },
-	{ .name = "qwen3_5_moe", .alias = "qwen3_5_moe_text", MLP_EXPERTS, MLP_FUSED,
-	  .intermediate = "moe_intermediate_size", .scoring = MOEK_SOFTMAX,
-	  .renormalise = MOEK_RENORM_ALWAYS },
-	{ .name = "qwen3_moe", MLP_EXPERTS, MLP_FUSED,
-	  .intermediate = "moe_intermediate_size", .scoring = MOEK_SOFTMAX,
-	  .renormalise = MOEK_RENORM_CONFIG },
-	{ .name = "qwen3_next", MLP_EXPERTS, MLP_FUSED,
-	  .intermediate = "moe_intermediate_size", .scoring = MOEK_SOFTMAX,
-	  .renormalise = MOEK_RENORM_CONFIG },
-};
-/* clang-format on */
-
-#define FAMILIES (sizeof(families) / sizeof(families[0]))
-
 /* ---- looking things up ---- */
 
 static const struct moek_json *member(const struct moek_json *object, const char *key)
@@ -79,24 +19,59 @@ static const struct moek_json *member(const struct moek_json *object, const char
 }
 
 const struct moek_json *moek_config_get(const struct moek_config *config,
-                                        const char *key)
+                                        const char *path)
 {
-	const struct moek_json *value = member(config->root, key);
+	static const char *const inner[] = { "text_config", "ffn_config" };
+	const struct moek_json *value = moek_json_follow(config->root, path);
 
-	return value != NULL ? value : member(member(config->root, "text_config"), key);
+	for (size_t i = 0; i < sizeof(inner) / sizeof(inner[0]) && value == NULL; i++)
+		value = moek_json_follow(moek_json_get(config->root, inner[i]), path);
+	return value;
 }
 
-/** The first of @keys (NULL-ended) that is there; *key_out is its name, or the first.
- */
-static const struct moek_json *first_of(const struct moek_config *config,
-                                        const char *const *keys, const char **key_out)
+/** One word of a blank-separated list. */
+struct word {
+	char text[64];
+};
+
+/** The next word of @list, or an empty one; *list_out is what follows it. */
+static struct word next_word(const char *list, const char **list_out)
 {
-	*key_out = keys[0];
-	for (; *keys != NULL; keys++) {
-		const struct moek_json *value = moek_config_get(config, *keys);
+	struct word word = { "" };
+	size_t length;
+
+	list += strspn(list, " ");
+	length = strcspn(list, " ");
+	/* words are short, in the table and in a line of an INI file: the rest is cut
+	 */
+	memcpy(word.text, list,
+	       length < sizeof(word.text) ? length : sizeof(word.text) - 1);
+	*list_out = list + length;
+	return word;
+}
+
+int moek_list_has(const char *list, const char *word)
+{
+	struct word one;
+
+	while (list != NULL && (one = next_word(list, &list)).text[0] != '\0')
+		if (strcmp(one.text, word) == 0)
+			return 1;
+	return 0;
+}
+
+/** The first of @keys that is there; *key_out is its name, or the first. */
+static const struct moek_json *first_of(const struct moek_config *config,
+                                        const char *keys, struct word *key_out)
+{
+	struct word key;
+
+	*key_out = next_word(keys, &keys);
+	for (key = *key_out; key.text[0] != '\0'; key = next_word(keys, &keys)) {
+		const struct moek_json *value = moek_config_get(config, key.text);
 
 		if (value != NULL) {
-			*key_out = *keys;
+			*key_out = key;
 			return value;
 		}
 	}
@@ -110,32 +85,62 @@ static int32_t missing(const struct moek_config *config, const char *key,
 	                 key);
 }
 
-static int32_t read_count(const struct moek_config *config, const char *const *keys,
+/** A whole number, or a list of one for each layer: all the same. */
+static int32_t read_integer(const struct moek_config *config, const char *key,
+                            const struct moek_json *value, int64_t *integer_out,
+                            struct moek_error *error_out)
+{
+	int is_list = moek_json_kind(value) == MOEK_JSON_ARRAY;
+	const struct moek_json *first = is_list ? moek_json_at(value, 0) : value;
+	int64_t integer = 0;
+
+	if (!moek_json_integer(first, &integer))
+		return moek_fail(error_out, MOEK_BAD_FILE, 0,
+		                 "%s: %s is not a whole number", config->path, key);
+	for (size_t i = 1; is_list && i < moek_json_count(value); i++) {
+		int64_t other = integer;
+
+		if (moek_json_integer(moek_json_at(value, i), &other) &&
+		    other == integer)
+			continue;
+		return moek_fail(error_out, MOEK_REFUSED, 0,
+		                 "%s: %s is not the same in each layer: %lld, then "
+		                 "another in place %zu",
+		                 config->path, key, (long long)integer, i);
+	}
+	*integer_out = integer;
+	return MOEK_OK;
+}
+
+static int32_t read_count(const struct moek_config *config, const char *keys,
                           uint64_t most, uint64_t *count_out,
                           struct moek_error *error_out)
 {
-	const char *key;
+	struct word key;
 	const struct moek_json *value = first_of(config, keys, &key);
-	int64_t integer;
+	int64_t integer = 0;
+	int32_t status;
 
 	if (value == NULL)
-		return missing(config, key, error_out);
-	if (!moek_json_integer(value, &integer))
-		return moek_fail(error_out, MOEK_BAD_FILE, 0,
-		                 "%s: %s is not a whole number", config->path, key);
+		return missing(config, key.text, error_out);
+	status = read_integer(config, key.text, value, &integer, error_out);
+	if (status != MOEK_OK)
+		return status;
 	if (integer < 1 || (uint64_t)integer > most)
 		return moek_fail(error_out, MOEK_BAD_FILE, 0,
 		                 "%s: %s: found %lld, expected 1 .. %llu", config->path,
-		                 key, (long long)integer, (unsigned long long)most);
+		                 key.text, (long long)integer,
+		                 (unsigned long long)most);
 	*count_out = (uint64_t)integer;
 	return MOEK_OK;
 }
 
 /** Absent: *number_out stays as it is. */
-static int32_t read_number(const struct moek_config *config, const char *key,
+static int32_t read_number(const struct moek_config *config, const char *keys,
                            float *number_out, struct moek_error *error_out)
 {
-	const struct moek_json *value = moek_config_get(config, key);
+	struct word key;
+	const struct moek_json *value = first_of(config, keys, &key);
 	double number;
 
 	if (value == NULL)
@@ -143,73 +148,104 @@ static int32_t read_number(const struct moek_config *config, const char *key,
 	if (!moek_json_number(value, &number) || !(number > 0) ||
 	    !isfinite((float)number))
 		return moek_fail(error_out, MOEK_BAD_FILE, 0,
-		                 "%s: %s is not a number over 0", config->path, key);
+		                 "%s: %s is not a number over 0", config->path,
+		                 key.text);
 	*number_out = (float)number;
 	return MOEK_OK;
 }
 
 /** Absent: *text_out stays as it is. */
-static int32_t read_text(const struct moek_config *config, const char *key,
+static int32_t read_text(const struct moek_config *config, const char *keys,
                          const char **text_out, struct moek_error *error_out)
 {
-	const struct moek_json *value = moek_config_get(config, key);
+	struct word key;
+	const struct moek_json *value = first_of(config, keys, &key);
 
 	if (value == NULL)
 		return MOEK_OK;
 	if (moek_json_string(value, NULL) == NULL)
 		return moek_fail(error_out, MOEK_BAD_FILE, 0, "%s: %s is not a string",
-		                 config->path, key);
+		                 config->path, key.text);
 	*text_out = moek_json_string(value, NULL);
 	return MOEK_OK;
 }
 
 /* ---- the family ---- */
 
-static const struct moek_family *find_family(const struct moek_json *model_type)
+static const struct moek_json *inner_type(const struct moek_config *config)
 {
-	const char *name = moek_json_string(model_type, NULL);
+	return member(member(config->root, "text_config"), "model_type");
+}
 
-	for (size_t i = 0; i < FAMILIES && name != NULL; i++)
+const char *moek_family_name(const struct moek_config *config)
+{
+	const char *outer = moek_json_string(member(config->root, "model_type"), NULL);
+
+	return outer != NULL ? outer : moek_json_string(inner_type(config), NULL);
+}
+
+static const struct moek_family *find_row(const char *name)
+{
+	size_t count;
+	const struct moek_family *families = moek_families(&count);
+
+	for (size_t i = 0; i < count && name != NULL; i++)
 		if (strcmp(name, families[i].name) == 0 ||
-		    (families[i].alias != NULL && strcmp(name, families[i].alias) == 0))
+		    moek_list_has(families[i].aliases, name))
 			return &families[i];
 	return NULL;
 }
 
-static int32_t refuse_family(const struct moek_config *config, const char *name,
-                             struct moek_error *error_out)
+const struct moek_family *moek_family_find(const struct moek_config *config)
 {
-	char known[512] = "";
-	size_t used = 0;
+	const struct moek_family *family = find_row(moek_family_name(config));
 
-	for (size_t i = 0; i < FAMILIES && used < sizeof(known); i++)
-		used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
-		                         i == 0 ? "" : ", ", families[i].name);
-	return moek_fail(error_out, MOEK_REFUSED, 0,
-	                 "%s: model_type \"%.64s\" is not known to moek; known are: %s",
-	                 config->path, name, known);
+	return family != NULL ? family
+	                      : find_row(moek_json_string(inner_type(config), NULL));
 }
 
-static int32_t read_family(const struct moek_config *config,
-                           const struct moek_family **family_out,
-                           struct moek_error *error_out)
+/** What a value says, as "key=word" would. */
+static void spell(const struct moek_json *value, char *text_out, size_t bytes)
 {
-	const struct moek_json *outer = member(config->root, "model_type");
-	const struct moek_json *inner = member(member(config->root, "text_config"),
-	                                       "model_type");
+	const char *string = moek_json_string(value, NULL);
+	double number;
+	int boolean;
 
-	if (moek_json_string(outer, NULL) == NULL &&
-	    moek_json_string(inner, NULL) == NULL)
-		return moek_fail(error_out, MOEK_BAD_FILE, 0,
-		                 "%s: model_type is missing or not a string",
-		                 config->path);
-	*family_out = find_family(outer);
-	if (*family_out == NULL)
-		*family_out = find_family(inner);
-	if (*family_out == NULL)
-		return refuse_family(
-			config, moek_json_string(outer != NULL ? outer : inner, NULL),
-			error_out);
+	if (string != NULL)
+		snprintf(text_out, bytes, "%s", string);
+	else if (moek_json_bool(value, &boolean))
+		snprintf(text_out, bytes, "%s", boolean ? "true" : "false");
+	else if (moek_json_number(value, &number))
+		snprintf(text_out, bytes, "%.9g", number);
+	else
+		snprintf(text_out, bytes, "(neither string nor number)");
+}
+
+/** What the family computes only if the config says so, or is silent. */
+static int32_t check_requires(const struct moek_config *config,
+                              const struct moek_family *family,
+                              struct moek_error *error_out)
+{
+	const char *rest = family->requires != NULL ? family->requires : "";
+	struct word word;
+
+	while ((word = next_word(rest, &rest)).text[0] != '\0') {
+		size_t key = strcspn(word.text, "=");
+		const char *expected = word.text + key + (word.text[key] == '=');
+		const struct moek_json *value;
+		char found[80];
+
+		word.text[key] = '\0';
+		value = moek_config_get(config, word.text);
+		if (value == NULL)
+			continue;
+		spell(value, found, sizeof(found));
+		if (strcmp(found, expected) != 0)
+			return moek_fail(error_out, MOEK_REFUSED, 0,
+			                 "%s: %s: found %.64s; of %s only %s is read",
+			                 config->path, word.text, found, family->name,
+			                 expected);
+	}
 	return MOEK_OK;
 }
 
@@ -219,10 +255,8 @@ static int32_t read_type(const struct moek_config *config, uint32_t *type_out,
                          struct moek_error *error_out)
 {
 	const char *dtype = NULL;
-	int32_t status = read_text(config, "torch_dtype", &dtype, error_out);
+	int32_t status = read_text(config, "dtype torch_dtype", &dtype, error_out);
 
-	if (status == MOEK_OK)
-		status = read_text(config, "dtype", &dtype, error_out);
 	if (status != MOEK_OK)
 		return status;
 	if (dtype == NULL)
@@ -251,12 +285,13 @@ static int32_t read_hidden_act(const struct moek_config *config,
 		{ "gelu", MOEK_GELU },
 		{ "gelu_new", MOEK_GELU_TANH },
 		{ "gelu_pytorch_tanh", MOEK_GELU_TANH },
+		{ "relu2", MOEK_RELU2 },
 	};
 	const char *text = NULL;
-	int32_t status = read_text(config, "hidden_activation", &text, error_out);
+	int32_t status = read_text(config,
+	                           "hidden_act hidden_activation mlp_hidden_act", &text,
+	                           error_out);
 
-	if (status == MOEK_OK)
-		status = read_text(config, "hidden_act", &text, error_out);
 	if (status != MOEK_OK)
 		return status;
 	if (text == NULL)
@@ -269,32 +304,57 @@ static int32_t read_hidden_act(const struct moek_config *config,
 	return moek_fail(
 		error_out, MOEK_REFUSED, MOEK_RULE_ACTIVATION,
 		"%s: hidden_act \"%.64s\" is not known; known are: silu, swish, "
-		"gelu, gelu_new, gelu_pytorch_tanh",
+		"gelu, gelu_new, gelu_pytorch_tanh, relu2",
 		config->path, text);
+}
+
+static int32_t read_parameters(const struct moek_config *config,
+                               struct moek_model *model, struct moek_error *error_out)
+{
+	const struct moek_family *family = model->family;
+	int is_situ = family->activation == MOEK_SITU;
+	int32_t status = MOEK_OK;
+
+	model->alpha = family->alpha;
+	model->beta = family->beta;
+	model->limit = family->limit;
+	if (family->alpha > 0)
+		status = read_number(config,
+		                     is_situ ? "activation_situ_beta" : "swiglu_alpha",
+		                     &model->alpha, error_out);
+	if (status == MOEK_OK && is_situ)
+		status = read_number(config, "activation_situ_linear_beta",
+		                     &model->beta, error_out);
+	if (status == MOEK_OK && family->limit > 0)
+		status = read_number(config, "swiglu_limit", &model->limit, error_out);
+	return status;
 }
 
 static int32_t read_activation(const struct moek_config *config,
                                struct moek_model *model, struct moek_error *error_out)
 {
-	int32_t status;
+	const struct moek_family *family = model->family;
+	int32_t status = MOEK_OK;
 
-	if (model->family->activation == MOEK_SWIGLU_OAI) {
-		/* gpt-oss writes hidden_act "silu" and means this; its own defaults */
-		model->activation = MOEK_SWIGLU_OAI;
-		model->alpha = 1.702f;
-		model->beta = 1.0f;
-		model->limit = 7.0f;
-		status = read_number(config, "swiglu_alpha", &model->alpha, error_out);
-		if (status == MOEK_OK)
-			status = read_number(config, "swiglu_limit", &model->limit,
-			                     error_out);
-		return status;
-	}
-	if (moek_config_get(config, "swiglu_limit") != NULL)
+	if (family->limit == 0 && moek_config_get(config, "swiglu_limit") != NULL)
 		return moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_LIMIT,
 		                 "%s: swiglu_limit is not known of %s", config->path,
-		                 model->family->name);
-	return read_hidden_act(config, &model->activation, error_out);
+		                 family->name);
+	/* a family may write "silu" and mean another: gpt-oss does */
+	model->activation = family->activation;
+	if (family->activation == 0)
+		status = read_hidden_act(config, &model->activation, error_out);
+	if (status == MOEK_OK &&
+	    (model->activation == MOEK_RELU2) != (family->not_gated != 0))
+		status = moek_fail(
+			error_out, MOEK_REFUSED, MOEK_RULE_GATED,
+			"%s: activation %s: the experts of %s are %s, and "
+			"relu2 goes with those that are not gated",
+			config->path, moek_activation_name(model->activation),
+			family->name, family->not_gated ? "not gated" : "gated");
+	if (status == MOEK_OK && (family->alpha > 0 || family->limit > 0))
+		status = read_parameters(config, model, error_out);
+	return status;
 }
 
 /* ---- routing ---- */
@@ -303,9 +363,13 @@ static int32_t read_scoring(const struct moek_config *config,
                             const struct moek_family *family,
                             struct moek_error *error_out)
 {
-	const char *expected = family->scoring == MOEK_SIGMOID ? "sigmoid" : "softmax";
+	const char *expected = family->scoring == MOEK_SIGMOID   ? "sigmoid"
+	                       : family->scoring == MOEK_SOFTMAX ? "softmax"
+	                                                         : "sqrtsoftplus";
 	const char *found = expected;
-	int32_t status = read_text(config, "scoring_func", &found, error_out);
+	int32_t status = read_text(
+		config, "scoring_func moe_router_activation_func score_function",
+		&found, error_out);
 
 	if (status != MOEK_OK)
 		return status;
@@ -321,7 +385,9 @@ static int32_t read_scoring(const struct moek_config *config,
 static int32_t read_renormalise(const struct moek_config *config,
                                 struct moek_model *model, struct moek_error *error_out)
 {
-	const struct moek_json *value = moek_config_get(config, "norm_topk_prob");
+	struct word key;
+	const struct moek_json *value = first_of(
+		config, "norm_topk_prob moe_renormalize", &key);
 	int boolean;
 
 	if (model->family->renormalise != MOEK_RENORM_CONFIG) {
@@ -330,11 +396,10 @@ static int32_t read_renormalise(const struct moek_config *config,
 		return MOEK_OK;
 	}
 	if (value == NULL)
-		return missing(config, "norm_topk_prob", error_out);
+		return missing(config, key.text, error_out);
 	if (!moek_json_bool(value, &boolean))
 		return moek_fail(error_out, MOEK_BAD_FILE, 0,
-		                 "%s: norm_topk_prob is not true or false",
-		                 config->path);
+		                 "%s: %s is not true or false", config->path, key.text);
 	/* sigmoid scores of one expert are left as they are */
 	model->router.renormalise = boolean &&
 	                            (model->family->scoring != MOEK_SIGMOID ||
@@ -346,15 +411,14 @@ static int32_t read_group_counts(const struct moek_config *config,
                                  struct moek_router *router,
                                  struct moek_error *error_out)
 {
-	static const char *const all_keys[] = { "n_group", NULL };
-	static const char *const kept_keys[] = { "topk_group", NULL };
 	uint64_t all, kept;
 	int32_t status;
 
-	status = read_count(config, all_keys, router->experts, &all, error_out);
+	status = read_count(config, "n_group num_expert_group", router->experts, &all,
+	                    error_out);
 	if (status != MOEK_OK)
 		return status;
-	status = read_count(config, kept_keys, all, &kept, error_out);
+	status = read_count(config, "topk_group", all, &kept, error_out);
 	if (status != MOEK_OK)
 		return status;
 	if (router->experts % all != 0)
@@ -404,42 +468,31 @@ static int32_t read_groups(const struct moek_config *config, struct moek_model *
 	return read_group_counts(config, &model->router, error_out);
 }
 
-static int32_t read_router(const struct moek_config *config, struct moek_model *model,
-                           struct moek_error *error_out)
+static int32_t read_scaling(const struct moek_config *config, struct moek_model *model,
+                            struct moek_error *error_out)
 {
-	static const char *const top_k_keys[] = { "num_experts_per_tok",
-		                                  "experts_per_token",
-		                                  "num_experts_per_token",
-		                                  "moe_topk",
-		                                  "moe_k",
-		                                  "moe_top_k",
-		                                  "top_k_experts",
-		                                  NULL };
-	const struct moek_family *family = model->family;
-	struct moek_router *router = &model->router;
-	uint64_t most = model->experts < MOEK_MODEL_TOP_K ? model->experts
-	                                                  : MOEK_MODEL_TOP_K;
-	int32_t status = read_count(config, top_k_keys, most, &router->top_k,
-	                            error_out);
+	float scaling = 1;
+	int32_t status = read_number(config, "routed_scaling_factor", &scaling,
+	                             error_out);
 
-	router->struct_size = MOEK_ROUTER_SIZE_1_0;
-	router->experts = model->experts;
-	router->scoring = family->scoring;
-	router->score_chosen = family->score_chosen;
-	router->weight_on_input = family->weight_on_input;
-	router->epsilon = family->epsilon;
-	router->scaling = 1.0f;
-	if (status == MOEK_OK)
-		status = read_scoring(config, family, error_out);
-	if (status == MOEK_OK)
-		status = read_renormalise(config, model, error_out);
-	if (status == MOEK_OK)
-		status = read_groups(config, model, error_out);
-	if (status == MOEK_OK && family->groups != MOEK_GROUPS_NEVER)
-		status = read_number(config, "routed_scaling_factor", &router->scaling,
-		                     error_out);
 	if (status != MOEK_OK)
 		return status;
+	if (!model->family->scaling && scaling != 1)
+		return moek_fail(error_out, MOEK_REFUSED, 0,
+		                 "%s: routed_scaling_factor %g is not known of %s",
+		                 config->path, (double)scaling, model->family->name);
+	model->router.scaling = scaling;
+	return MOEK_OK;
+}
+
+/** What no row of the table and no config may ask for. */
+static int32_t check_router(const struct moek_config *config,
+                            const struct moek_model *model,
+                            struct moek_error *error_out)
+{
+	const struct moek_family *family = model->family;
+	const struct moek_router *router = &model->router;
+
 	if (family->weight_on_input && router->top_k != 1)
 		return moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_WEIGHT_ON_INPUT,
 		                 "%s: num_experts_per_tok: found %llu, expected 1: %s "
@@ -455,32 +508,81 @@ static int32_t read_router(const struct moek_config *config, struct moek_model *
 	return MOEK_OK;
 }
 
-int32_t moek_model_read(const struct moek_config *config, struct moek_model *model_out,
+static int32_t read_router(const struct moek_config *config, struct moek_model *model,
+                           struct moek_error *error_out)
+{
+	const struct moek_family *family = model->family;
+	struct moek_router *router = &model->router;
+	uint64_t most = model->experts < MOEK_MODEL_TOP_K ? model->experts
+	                                                  : MOEK_MODEL_TOP_K;
+	/* never "top_k", which is of sampling */
+	int32_t status = read_count(
+		config,
+		"num_experts_per_tok experts_per_token num_experts_per_token moe_topk "
+		"moe_k moe_top_k top_k_experts",
+		most, &router->top_k, error_out);
+
+	router->struct_size = MOEK_ROUTER_SIZE_1_0;
+	router->experts = model->experts;
+	router->scoring = family->scoring;
+	router->score_chosen = family->score_chosen;
+	router->weight_on_input = family->weight_on_input;
+	router->epsilon = family->epsilon;
+	router->jitter = family->jitter;
+	if (status == MOEK_OK && family->jitter > 0)
+		status = read_number(config, "router_jitter_noise", &router->jitter,
+		                     error_out);
+	if (status == MOEK_OK)
+		status = read_scoring(config, family, error_out);
+	if (status == MOEK_OK)
+		status = read_renormalise(config, model, error_out);
+	if (status == MOEK_OK)
+		status = read_groups(config, model, error_out);
+	if (status == MOEK_OK)
+		status = read_scaling(config, model, error_out);
+	return status == MOEK_OK ? check_router(config, model, error_out) : status;
+}
+
+static int32_t read_sizes(const struct moek_config *config, struct moek_model *model,
+                          struct moek_error *error_out)
+{
+	const struct moek_family *family = model->family;
+	int32_t status = read_count(config, "num_hidden_layers n_layers",
+	                            MOEK_MODEL_LAYERS, &model->layers, error_out);
+
+	if (status == MOEK_OK)
+		status = read_count(config,
+		                    "num_local_experts num_experts n_routed_experts "
+		                    "moe_num_experts",
+		                    MOEK_MODEL_EXPERTS, &model->experts, error_out);
+	if (status == MOEK_OK)
+		status = read_count(config, "hidden_size d_model", MOEK_MODEL_SIZE,
+		                    &model->router_hidden, error_out);
+	model->hidden = model->router_hidden;
+	if (status == MOEK_OK && family->latent != NULL &&
+	    moek_config_get(config, family->latent) != NULL)
+		status = read_count(config, family->latent, MOEK_MODEL_SIZE,
+		                    &model->hidden, error_out);
+	if (status == MOEK_OK)
+		status = read_count(config, family->intermediate, MOEK_MODEL_SIZE,
+		                    &model->intermediate, error_out);
+	return status;
+}
+
+int32_t moek_model_read(const struct moek_config *config,
+                        const struct moek_family *family, struct moek_model *model_out,
                         struct moek_error *error_out)
 {
-	static const char *const layer_keys[] = { "num_hidden_layers", NULL };
-	static const char *const expert_keys[] = { "num_local_experts", "num_experts",
-		                                   "n_routed_experts",
-		                                   "moe_num_experts", NULL };
-	static const char *const hidden_keys[] = { "hidden_size", "d_model", NULL };
-	const char *intermediate_keys[] = { NULL, NULL };
-	struct moek_model model = { 0 };
-	int32_t status = read_family(config, &model.family, error_out);
+	struct moek_model model = { .family = family };
+	int32_t status;
 
-	if (status != MOEK_OK)
-		return status;
-	intermediate_keys[0] = model.family->intermediate;
-	status = read_count(config, layer_keys, MOEK_MODEL_LAYERS, &model.layers,
-	                    error_out);
+	if (family->refused != NULL)
+		return moek_fail(error_out, MOEK_REFUSED, 0,
+		                 "%s: model_type %s is not read: %s", config->path,
+		                 family->name, family->refused);
+	status = read_sizes(config, &model, error_out);
 	if (status == MOEK_OK)
-		status = read_count(config, expert_keys, MOEK_MODEL_EXPERTS,
-		                    &model.experts, error_out);
-	if (status == MOEK_OK)
-		status = read_count(config, hidden_keys, MOEK_MODEL_SIZE, &model.hidden,
-		                    error_out);
-	if (status == MOEK_OK)
-		status = read_count(config, intermediate_keys, MOEK_MODEL_SIZE,
-		                    &model.intermediate, error_out);
+		status = check_requires(config, family, error_out);
 	if (status == MOEK_OK)
 		status = read_type(config, &model.type, error_out);
 	if (status == MOEK_OK)
@@ -514,23 +616,68 @@ static int lists(const struct moek_json *array, uint64_t number)
 	return 0;
 }
 
+/** A string of one letter for each layer ("MEM*E"), or a list of words: 1, 0, or -1:
+ * the config has neither. */
+static int by_pattern(const struct moek_config *config, uint64_t number)
+{
+	const struct moek_json *types = moek_config_get(config, "layers_block_type");
+	size_t bytes = 0;
+	const char *pattern = moek_json_string(
+		moek_config_get(config, "hybrid_override_pattern"), &bytes);
+	const char *type = moek_json_string(moek_json_at(types, number), NULL);
+
+	if (pattern != NULL)
+		return number < bytes && pattern[number] == 'E';
+	return type == NULL ? -1 : strcmp(type, "moe") == 0;
+}
+
+/** Every how many layers, and the first and last that can have experts. */
+static int by_steps(const struct moek_config *config, int64_t layer)
+{
+	static const struct {
+		const char *step, *offset;
+		int64_t otherwise; /* layer % step of those with experts: offset's */
+	} steps[] = {
+		{ "moe_layer_freq", NULL, 0 },
+		{ "decoder_sparse_step", NULL, -1 },
+		{ "interleave_moe_layer_step", NULL, -1 },
+		{ "moe_layer_interval", NULL, -1 },
+		{ "expert_layer_period", "expert_layer_offset", 0 },
+	};
+	int64_t last = number_of(config, "moe_layer_end_index", -1);
+
+	if (layer < number_of(config, "first_k_dense_replace", 0) ||
+	    layer < number_of(config, "num_dense_layers", 0) ||
+	    layer < number_of(config, "moe_layer_start_index", 0) ||
+	    (last >= 0 && layer > last))
+		return 0;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		int64_t step = number_of(config, steps[i].step, 1);
+		int64_t offset = steps[i].offset == NULL
+		                         ? steps[i].otherwise
+		                         : number_of(config, steps[i].offset,
+		                                     steps[i].otherwise);
+
+		if (step > 1 && layer % step != (offset < 0 ? step + offset : offset))
+			return 0;
+	}
+	return 1;
+}
+
 int moek_model_expects(const struct moek_config *config, uint64_t number)
 {
 	const struct moek_json *frequency = moek_config_get(config, "moe_layer_freq");
-	int64_t layer = (int64_t)number, step, one;
+	const struct moek_json *layers = moek_config_get(config, "moe_layers");
+	int pattern = by_pattern(config, number);
+	int64_t one;
 
-	if (layer < number_of(config, "first_k_dense_replace", 0) ||
-	    lists(moek_config_get(config, "mlp_only_layers"), number))
+	if (pattern >= 0)
+		return pattern;
+	if (lists(moek_config_get(config, "mlp_only_layers"), number) ||
+	    (moek_json_count(layers) > 0 && !lists(layers, number)))
 		return 0;
-	if (moek_json_kind(frequency) == MOEK_JSON_ARRAY)
-		return moek_json_integer(moek_json_at(frequency, number), &one) &&
-		       one != 0;
-	step = number_of(config, "moe_layer_freq", 1);
-	if (step > 1 && layer % step != 0)
+	if (moek_json_kind(frequency) == MOEK_JSON_ARRAY &&
+	    !(moek_json_integer(moek_json_at(frequency, number), &one) && one != 0))
 		return 0;
-	step = number_of(config, "decoder_sparse_step", 1);
-	if (step > 1 && (layer + 1) % step != 0)
-		return 0;
-	step = number_of(config, "interleave_moe_layer_step", 1);
-	return step <= 1 || (layer + 1) % step == 0;
+	return by_steps(config, (int64_t)number);
 }

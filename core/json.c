@@ -235,6 +235,31 @@ const struct moek_json *moek_json_at(const struct moek_json *array, size_t index
 	return array == NULL ? NULL : wrap(json_array_get(node(array), index));
 }
 
+const struct moek_json *moek_json_follow(const struct moek_json *value,
+                                         const char *path)
+{
+	char key[128];
+
+	while (value != NULL) {
+		size_t bytes = strcspn(path, ".");
+
+		if (bytes >= sizeof(key))
+			return NULL;
+		memcpy(key, path, bytes);
+		key[bytes] = '\0';
+		if (moek_json_kind(value) == MOEK_JSON_ARRAY)
+			value = bytes > 0 && strspn(key, "0123456789") == bytes
+			                ? moek_json_at(value, strtoul(key, NULL, 10))
+			                : NULL;
+		else
+			value = moek_json_get(value, key);
+		if (path[bytes] == '\0')
+			break;
+		path += bytes + 1;
+	}
+	return value != NULL && moek_json_kind(value) != MOEK_JSON_NULL ? value : NULL;
+}
+
 const struct moek_json *moek_json_next(const struct moek_json *object, void **cursor,
                                        const char **key_out, size_t *key_bytes_out)
 {

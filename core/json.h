@@ -38,6 +38,10 @@ const struct moek_json *moek_json_get(const struct moek_json *value, const char 
 /** Members of an object, elements of an array; else 0. */
 size_t moek_json_count(const struct moek_json *value);
 const struct moek_json *moek_json_at(const struct moek_json *array, size_t index);
+/** What lies at @path under @value: keys, and places in arrays, with dots between; NULL:
+ *  nothing, or null. */
+const struct moek_json *moek_json_follow(const struct moek_json *value,
+                                         const char *path);
 /** Go over an object: start with *cursor NULL; NULL at the end. */
 const struct moek_json *moek_json_next(const struct moek_json *object, void **cursor,
                                        const char **key_out, size_t *key_bytes_out);

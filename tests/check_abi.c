@@ -36,7 +36,8 @@ ENDS(MOEK_STACK_SIZE_1_0, stack, gate_order)
 ENDS(MOEK_LAYER_OPTIONS_SIZE_1_0, layer_options, progress_self)
 ENDS(MOEK_FORWARD_SIZE_1_0, forward, trace)
 ENDS(MOEK_ROUTER_SIZE_1_0, router, expert_scale)
-ENDS(MOEK_LAYER_INFO_SIZE_1_0, layer_info, weight_bytes)
+ENDS(MOEK_CHECKPOINT_OPTIONS_SIZE_1_0, checkpoint_options, family_file)
+ENDS(MOEK_LAYER_INFO_SIZE_1_0, layer_info, shared_bytes)
 ENDS(MOEK_TENSOR_SIZE_1_0, tensor, shape)
 
 /** A field and where it lies. */
@@ -132,8 +133,11 @@ static const struct field fields[] = {
 	F(router, groups), F(router, groups_kept), F(router, scaling),
 	F(router, epsilon), F(router, jitter), F(router, weight_on_input),
 	F(router, bias), F(router, expert_scale),
+	F(checkpoint_options, struct_size), F(checkpoint_options, reserved),
+	F(checkpoint_options, family_file),
 	F(layer_info, struct_size), F(layer_info, number), F(layer_info, name),
 	F(layer_info, family), F(layer_info, format), F(layer_info, weight_bytes),
+	F(layer_info, unrouted), F(layer_info, shared), F(layer_info, shared_bytes),
 	F(tensor, struct_size), F(tensor, type), F(tensor, dtype), F(tensor, file),
 	F(tensor, data), F(tensor, bytes), F(tensor, rank), F(tensor, reserved),
 	F(tensor, shape),
@@ -153,7 +157,7 @@ static const struct field structs[] = {
 	S(setting, value), S(registry_options, ignore_environment),
 	S(candidate, verdict), S(source, close), S(stack, gate_order),
 	S(layer_options, progress_self), S(forward, trace), S(router, expert_scale),
-	S(layer_info, weight_bytes), S(tensor, shape),
+	S(checkpoint_options, family_file), S(layer_info, shared_bytes), S(tensor, shape),
 };
 
 #define V(name) { #name, (long long)(name) }
@@ -215,7 +219,9 @@ static const struct value {
 	V(MOEK_SOURCE_SIZE_1_0), V(MOEK_STACK_SIZE_1_0),
 	V(MOEK_LAYER_OPTIONS_SIZE_1_0), V(MOEK_FORWARD_SIZE_1_0),
 	V(MOEK_ROUTER_SIZE_1_0), V(MOEK_LAYER_INFO_SIZE_1_0),
-	V(MOEK_TENSOR_SIZE_1_0),
+	V(MOEK_TENSOR_SIZE_1_0), V(MOEK_CHECKPOINT_OPTIONS_SIZE_1_0),
+	V(MOEK_USE_EXPERTS), V(MOEK_USE_ROUTER), V(MOEK_USE_SHARED), V(MOEK_USE_BEYOND),
+	V(MOEK_USE_OTHER),
 };
 /* clang-format on */
 

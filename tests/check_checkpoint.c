@@ -629,8 +629,8 @@ END_TEST
 START_TEST(what_the_config_alone_rules_out_opens_no_weights)
 {
 	/* there is no model.safetensors, and nobody asks for it */
-	kit_write(kit_path(folder, "config.json"), "{\"model_type\":\"gemma4\"}", 23);
-	EXPECT_ERROR(MOEK_REFUSED, "model_type \"gemma4\" is not known to moek");
+	kit_write(kit_path(folder, "config.json"), "{\"model_type\":\"mystery\"}", 24);
+	EXPECT_ERROR(MOEK_REFUSED, "model_type \"mystery\" is not known to moek; known are: bailing");
 	write_config(1, 2, 1, 6, 4,
 	             ",\"quantization_config\":{\"quant_method\":\"awq\"}");
 	EXPECT_ERROR(MOEK_REFUSED, "quant_method \"awq\" is not read");

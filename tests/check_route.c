@@ -115,6 +115,12 @@ static const struct vector {
 	  logits8,
 	  { 2, 5, 0 },
 	  { 1.02493721, 0.951368394, 0.850694397 } },
+	/* ERNIE: softmax scores, a bias for choosing only */
+	{ "softmax with a bias",
+	  { ROUTER, MOEK_SOFTMAX, 8, 3, .bias = bias8, .renormalise = 1 },
+	  logits8,
+	  { 1, 5, 4 },
+	  { 0.111165622, 0.821409019, 0.0674253582 } },
 	{ "R-F",
 	  { ROUTER, MOEK_SQRT_SOFTPLUS, 8, 3, .bias = bias8, .renormalise = 1,
 	    .scaling = 1.5f },

@@ -97,6 +97,30 @@ check 'and lists each layer' [ "$(json layers.# layers.3.name layers.3.gate_up.g
 layers.3
 32" ]
 
+# ---- a model that is not known ----
+
+cp -r "$bf16" "$work/unknown"
+chmod -R u+w "$work/unknown"
+sed -i 's/"model_type": "qwen3_moe"/"model_type": "my_moe"/' "$work/unknown/config.json"
+exits 1 'an unknown model is refused' "$moek" inspect "$work/unknown"
+shows "$err" 'model_type "my_moe" is not known to moek; its tensors are named as those of: .*qwen3_moe' \
+	'and is told whose names its tensors have'
+printf '[family]\nmodel_type = my_moe\nlike = qwen3_moe\n' >"$work/my_moe.ini"
+exits 0 'with a family file it runs' "$moek" run "$work/unknown" --family-file "$work/my_moe.ini" \
+	--against "$bf16/expected/oracle.safetensors" --backend 'require emulation'
+exits 0 'and is inspected' "$moek" inspect "$work/unknown" --family-file "$work/my_moe.ini"
+shows "$out" '^layers\.0-3  my_moe, ' 'by its own name'
+exits 0 'and explained' "$moek" explain "$work/unknown" --family-file "$work/my_moe.ini"
+printf 'own_input = yes\n' >>"$work/my_moe.ini"
+exits 0 'a router that reads other rows' "$moek" run "$work/unknown" --family-file "$work/my_moe.ini"
+shows "$err" 'warning: layers\.2: its router reads other rows than its experts: it is routed at random' \
+	'is not asked'
+exits 3 'and its logits are not compared' "$moek" run "$work/unknown" \
+	--family-file "$work/my_moe.ini" --against "$bf16/expected/oracle.safetensors"
+printf 'ruoter = x\n' >>"$work/my_moe.ini"
+exits 3 'a bad family file exits 3' "$moek" inspect "$work/unknown" --family-file "$work/my_moe.ini"
+shows "$err" 'my_moe\.ini:5: ruoter is no key of \[family\]; did you mean router' 'and is named with its line'
+
 # ---- explain ----
 
 exits 0 'explain answers for a checkpoint' "$moek" explain "$qwen"

@@ -86,6 +86,12 @@ static void print_layers(const struct alike *alike, const struct moek_router *ro
 	print_activation(problem);
 	if (router != NULL)
 		print_router(router);
+	if (alike->info.unrouted[0] != '\0')
+		printf("    routing   %s\n", alike->info.unrouted);
+	if (alike->info.shared[0] != '\0')
+		printf("    shared    %.2f MiB of experts of every token, not run: "
+		       "%s\n",
+		       (double)alike->info.shared_bytes / 1048576, alike->info.shared);
 }
 
 static void write_scheme(struct writer *writer, const char *key,
@@ -128,6 +134,10 @@ static void write_layer(struct writer *writer, const struct moek_layer_info *inf
 	writer_string(writer, "family", info->family);
 	writer_string(writer, "format", info->format);
 	writer_number(writer, "weight_bytes", info->weight_bytes);
+	writer_string(writer, "unrouted",
+	              info->unrouted[0] != '\0' ? info->unrouted : NULL);
+	writer_string(writer, "shared", info->shared[0] != '\0' ? info->shared : NULL);
+	writer_number(writer, "shared_bytes", info->shared_bytes);
 	writer_number(writer, "experts", problem->experts);
 	writer_number(writer, "top_k", problem->top_k);
 	writer_number(writer, "hidden", problem->hidden);

@@ -142,7 +142,7 @@ static void print_usage(FILE *to)
 	      "  moek --version\n"
 	      "\n"
 	      "exit codes: 0 done; 1 refused, wrong numbers, or a failure in a run;\n"
-	      "2 usage; 3 bad input file (checkpoint, moek.ini, facts)\n",
+	      "2 usage; 3 bad input file (checkpoint, moek.ini, facts, family)\n",
 	      to);
 }
 

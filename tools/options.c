@@ -26,6 +26,7 @@ enum option_id {
 	OPTION_LAYER,
 	OPTION_LAYERS,
 	OPTION_TYPE,
+	OPTION_FAMILY_FILE,
 	OPTION_CHECKS,
 	OPTION_JSON,
 	OPTION_HELP,
@@ -63,6 +64,9 @@ static const struct line {
 	                    "layers.A to layers.B" },
 	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | COMMAND_EXPLAIN,
 	                  "bf16, fp16 or fp32 input and output" },
+	[OPTION_FAMILY_FILE] = { "family-file", "FILE",
+	                         COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	                         "an INI that describes a model moek does not know" },
 	[OPTION_CHECKS] = { "checks", NULL, COMMAND_RUN,
 	                    "poison and guard every buffer, watch the inputs" },
 	[OPTION_JSON] = { "json", NULL, ALL, "print JSON" },
@@ -193,6 +197,9 @@ static int take_option(enum option_id option, const char *value,
 		return parse_layers(value, options);
 	case OPTION_TYPE:
 		return parse_type(value, &options->type);
+	case OPTION_FAMILY_FILE:
+		options->family_file = value;
+		return TOOL_DONE;
 	case OPTION_CHECKS:
 		options->checks = 1;
 		return TOOL_DONE;

@@ -124,13 +124,18 @@ static int32_t check_layers(const struct options *options,
 int32_t tool_open(const struct options *options, struct session *session_out,
                   struct moek_error *error_out)
 {
+	const struct moek_checkpoint_options checkpoint_options = {
+		.struct_size = MOEK_INIT(CHECKPOINT_OPTIONS),
+		.family_file = options->family_file,
+	};
 	struct session session = { 0 };
 	int32_t status = tool_registry(options, &session.registry, error_out);
 
 	if (status != MOEK_OK)
 		return status;
-	status = moek_checkpoint_open(session.registry, options->checkpoint,
-	                              &session.checkpoint, error_out);
+	status = moek_checkpoint_open_with(session.registry, options->checkpoint,
+	                                   &checkpoint_options, &session.checkpoint,
+	                                   error_out);
 	if (status == MOEK_OK)
 		status = check_layers(options, session.checkpoint, error_out);
 	if (status != MOEK_OK) {
@@ -153,6 +158,8 @@ static int same_but_number(const struct moek_layer_info *a,
                            const struct moek_layer_info *b)
 {
 	return a->weight_bytes == b->weight_bytes &&
+	       a->shared_bytes == b->shared_bytes &&
+	       strcmp(a->unrouted, b->unrouted) == 0 &&
 	       strcmp(a->family, b->family) == 0 && strcmp(a->format, b->format) == 0;
 }
 

@@ -23,6 +23,7 @@ struct options {
 	const char *facts;
 	const char *problem;
 	const char *against;
+	const char *family_file;
 	uint64_t threads, tokens, seed;
 	uint64_t first_layer,
 		last_layer; /* numbers N of layers.N; 0 and UINT64_MAX: all */

@@ -92,10 +92,32 @@ static int32_t make_input(struct work *work, struct moek_error *error_out)
 	return MOEK_OK;
 }
 
+/** Rows that the router cannot route by themselves: random rows get random logits. */
+static int32_t route_anyhow(struct work *work, const char *reason,
+                            struct moek_error *error_out)
+{
+	const struct moek_problem *problem = &work->problem;
+
+	if (work->against->file != NULL)
+		return tool_error(error_out, MOEK_BAD_FILE,
+		                  "%s: %s, so %s must have %s.topk_ids and no logits",
+		                  work->name, reason, work->against->path, work->name);
+	tool_say("warning: %s: %s: it is routed at random", work->name, reason);
+	work->router = (struct moek_router){ .struct_size = MOEK_INIT(ROUTER),
+		                             .scoring = MOEK_SOFTMAX,
+		                             .experts = problem->experts,
+		                             .top_k = problem->top_k };
+	fill_random(work->logits, MOEK_F32, work->tokens * problem->experts,
+	            ~(work->options->seed + work->number * UINT64_C(0x100000000)));
+	return moek_route(&work->router, work->logits, work->tokens, work->ids,
+	                  work->weights, error_out);
+}
+
 /** The router's own choice, from the rows as the file has them. */
 static int32_t route(struct work *work, struct moek_error *error_out)
 {
 	const struct moek_problem *problem = &work->problem;
+	struct moek_layer_info info = { .struct_size = MOEK_INIT(LAYER_INFO) };
 	struct moek_rows input = {
 		.data = work->against->file != NULL ? work->expected.input
 		                                    : work->input,
@@ -113,6 +135,10 @@ static int32_t route(struct work *work, struct moek_error *error_out)
 	if (work->logits == NULL || work->ids == NULL || work->weights == NULL)
 		return tool_error(error_out, MOEK_NO_MEMORY,
 		                  "%s: no memory for routing", work->name);
+	if (moek_checkpoint_layer(work->session->checkpoint, work->index, &info) ==
+	            MOEK_OK &&
+	    info.unrouted[0] != '\0')
+		return route_anyhow(work, info.unrouted, error_out);
 	if (moek_checkpoint_router(work->session->checkpoint, work->index,
 	                           &work->router) != MOEK_OK)
 		return tool_error(error_out, MOEK_BAD_FILE, "%s: %s has no router",

@@ -393,6 +393,21 @@ MOEK_API int32_t moek_route(const struct moek_router *router, const float *logit
 MOEK_API int32_t moek_checkpoint_open(struct moek_registry *registry, const char *path,
                                       struct moek_checkpoint **checkpoint_out,
                                       struct moek_error *error_out);
+
+struct moek_checkpoint_options {
+	uint32_t struct_size; /* MOEK_CHECKPOINT_OPTIONS_SIZE_1_0 */
+	uint32_t reserved;
+	/** An INI that describes the model: where its tensors are, what it computes. NULL:
+	 *  config.json's model_type is one that moek knows. MOEK_BAD_CONFIG if it is bad. */
+	const char *family_file;
+};
+#define MOEK_CHECKPOINT_OPTIONS_SIZE_1_0 (8u + 1u * (uint32_t)sizeof(void *))
+
+/** The same with options; NULL: none. [any thread] */
+MOEK_API int32_t moek_checkpoint_open_with(struct moek_registry *registry, const char *path,
+                                           const struct moek_checkpoint_options *options,
+                                           struct moek_checkpoint **checkpoint_out,
+                                           struct moek_error *error_out);
 MOEK_API void moek_checkpoint_close(struct moek_checkpoint *checkpoint); /* [one per object] */
 
 /** One expert layer. Strings and pointers live as long as the checkpoint. */
@@ -403,15 +418,22 @@ struct moek_layer_info {
 	const char *family;    /* "qwen3_moe" */
 	const char *format;    /* "compressed-tensors pack-quantized int4" */
 	uint64_t weight_bytes; /* of the routed experts, in the file */
+	/** Why logits do not follow from the experts' input, or "". */
+	const char *unrouted;
+	/** Experts of every token, which moek does not run: the names of their tensors begin
+	 *  so; "": none. */
+	const char *shared;
+	uint64_t shared_bytes;
 };
-#define MOEK_LAYER_INFO_SIZE_1_0 (16u + 3u * (uint32_t)sizeof(void *))
+#define MOEK_LAYER_INFO_SIZE_1_0 (24u + 5u * (uint32_t)sizeof(void *))
 
 MOEK_API uint64_t moek_checkpoint_layers(const struct moek_checkpoint *checkpoint);
 MOEK_API int32_t moek_checkpoint_layer(const struct moek_checkpoint *checkpoint,
                                        uint64_t index, struct moek_layer_info *info_out);
 
 /** Its problem: max_tokens is 0, to be set; input_type and output_type are the config's
- *  dtype, and the caller may change them. Its router. [any thread] */
+ *  dtype, and the caller may change them. Its router: MOEK_REFUSED where token ids choose
+ *  the experts. [any thread] */
 MOEK_API int32_t moek_checkpoint_problem(const struct moek_checkpoint *checkpoint,
                                          uint64_t index, struct moek_problem *problem_out);
 MOEK_API int32_t moek_checkpoint_router(const struct moek_checkpoint *checkpoint,
@@ -423,7 +445,8 @@ MOEK_API int32_t moek_checkpoint_source(struct moek_checkpoint *checkpoint, uint
                                         struct moek_error *error_out);
 
 /** Router logits of layer @index, fp32 sums over the columns in order: rows of any float
- *  type in, [rows][experts] out. [any thread] */
+ *  type in, [rows][experts] out. MOEK_REFUSED: logits do not follow from the experts'
+ *  input, see moek_layer_info.unrouted. [any thread] */
 MOEK_API int32_t moek_checkpoint_logits(struct moek_checkpoint *checkpoint, uint64_t index,
                                         const struct moek_rows *input, float *logits_out,
                                         struct moek_error *error_out);
@@ -446,6 +469,23 @@ struct moek_tensor {
 MOEK_API int32_t moek_checkpoint_tensor(const struct moek_checkpoint *checkpoint,
                                         const char *name, struct moek_tensor *tensor_out,
                                         struct moek_error *error_out);
+
+/** What a tensor of a checkpoint is for. */
+enum moek_use {
+	MOEK_USE_EXPERTS = 1, /* read: routed experts */
+	MOEK_USE_ROUTER = 2,  /* read: a router, its bias or scales */
+	MOEK_USE_SHARED = 3,  /* not read: experts of every token */
+	MOEK_USE_BEYOND = 4,  /* not read: of a layer past the last, for further tokens */
+	MOEK_USE_OTHER = 5    /* not read: of no expert layer */
+};
+
+/** How many tensors there are; the name of one, the tensor, its enum moek_use. NULL: there
+ *  is none at @index, or it has over 8 dimensions. [any thread] */
+MOEK_API uint64_t moek_checkpoint_tensors(const struct moek_checkpoint *checkpoint);
+MOEK_API const char *moek_checkpoint_tensor_at(const struct moek_checkpoint *checkpoint,
+                                               uint64_t index,
+                                               struct moek_tensor *tensor_out,
+                                               uint32_t *use_out);
 
 /** The text of config.json, NUL-ended; lives as long as the checkpoint. [any thread] */
 MOEK_API const char *moek_checkpoint_config(const struct moek_checkpoint *checkpoint);
