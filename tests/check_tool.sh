@@ -23,7 +23,7 @@ shows "$out" '^exit codes: 0 done; 1 refused' 'and shows the exit codes'
 exits 0 '--version succeeds' "$moek" --version
 shows "$out" '^moek [0-9]+\.[0-9]+\.[0-9]+$' 'and is one line'
 check 'and is that of the manual' grep -qF "\"$out\"" "$MOEK_TEST_SOURCE/../tools/moek.1"
-for command in list explain inspect run print-config; do
+for command in list explain inspect run bench "bench load" print-config; do
 	exits 0 "$command --help succeeds" "$moek" $command --help
 	printf '%s\n' "$out" | grep -o '^  --[a-z-]*' | tr -d ' ' >"$work/$command.options"
 	for option in config plugin-dir backend threads json help; do
@@ -340,9 +340,10 @@ fi
 cat "$work"/*.options | sort -u | while read -r option; do
 	manual=$(printf '%s' "$option" | sed 's/-/\\\\-/g')
 	grep -Eq "^\.BI? ([^ ]* .*)?$manual( |\$)" "$MOEK_TEST_SOURCE/../tools/moek.1" || echo "the manual lacks $option"
-	for command in list explain inspect run print-config; do
+	for command in list explain inspect run bench "bench load" print-config; do
 		grep -qx -- "$option" "$work/$command.options" || continue
-		bash -c '. "$1"; COMP_WORDS=(moek "$2" "$3"); COMP_CWORD=2; compopt() { :; }
+		bash -c '. "$1"; COMP_WORDS=(moek $2 "$3")
+			COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); compopt() { :; }
 			_moek; printf "%s\n" "${COMPREPLY[@]}"' - \
 			"$MOEK_TEST_SOURCE/../tools/moek.bash-completion" "$command" "$option" |
 			grep -qx -- "$option" || echo "completion of $command lacks $option"

@@ -51,6 +51,31 @@ static const char explain_text[] =
 	"--facts FILE answers for another machine: the JSON of its devices, as\n"
 	"`moek list --json` prints them there.\n";
 
+static const char bench_text[] =
+	"Times expert layers of models by name, with random weights, on the\n"
+	"backend that --backend gives, or on two in turns with --compare, beside\n"
+	"probes of the machine's own limits: read bandwidth, and the peak of\n"
+	"int8, bf16 and fp32 arithmetic.\n"
+	"\n"
+	"Every point is run again and again in turns with all others. Before\n"
+	"each repetition the processors must be free for a moment, and read\n"
+	"bandwidth is measured, which also leaves no weights in the caches; each\n"
+	"repetition is routed anew, to layers that together are 4 times the last\n"
+	"cache. A repetition counts when its threads were not interrupted; if\n"
+	"there are fewer than 3 of these, all count and a warning says so.\n"
+	"\n"
+	"ms is the median, spread the distance between the quarters as a share\n"
+	"of it. The limit is the one that would take longest: reading the weights\n"
+	"of the experts hit, or 6 * hidden * intermediate * tokens * top_k\n"
+	"operations at the peak of int8, bf16 or fp32, whichever is the fastest\n"
+	"that the activations allow. share is the limit's time over ours.\n";
+
+static const char bench_load_text[] =
+	"Times how the expert layers of the folder CHECKPOINT are decoded and\n"
+	"prepared, in bytes of weights in the file a second, beside the read\n"
+	"bandwidth of the machine. A first pass, which is not counted, brings the\n"
+	"files into memory.\n";
+
 static const struct command commands[] = {
 	{ "list", "", "plugins and devices, each with its state and cause",
 	  "Prints every plugin that is installed or named in moek.ini, and\n"
@@ -66,6 +91,11 @@ static const struct command commands[] = {
 	{ "run", "CHECKPOINT",
 	  "run expert layers and compare with outputs known to be right", run_text,
 	  COMMAND_RUN, 1, command_run },
+	{ "bench", "",
+	  "time expert layers of models against the limits of this machine", bench_text,
+	  COMMAND_BENCH, 0, command_bench },
+	{ "bench load", "CHECKPOINT", "time decoding and preparing of expert layers",
+	  bench_load_text, COMMAND_BENCH_LOAD, 1, command_bench_load },
 	{ "print-config", "", "every setting in force and where it came from",
 	  "Prints each effective setting with its source, and those it overrode.\n",
 	  COMMAND_PRINT_CONFIG, 0, command_print_config },
@@ -155,12 +185,22 @@ static int print_help(const struct command *command)
 	return TOOL_DONE;
 }
 
-static const struct command *find_command(const char *name)
+/** The command that the first words are, and how many: the longest name wins. */
+static const struct command *find_command(int argc, char **argv, int *words_out)
 {
-	for (size_t i = 0; i < command_count; i++)
-		if (strcmp(commands[i].name, name) == 0)
-			return &commands[i];
-	return NULL;
+	const struct command *found = NULL;
+	char two[32];
+
+	for (int words = 1; words <= 2 && words < argc; words++) {
+		snprintf(two, sizeof(two), "%s%s%s", argv[1], words == 2 ? " " : "",
+		         words == 2 ? argv[2] : "");
+		for (size_t i = 0; i < command_count; i++)
+			if (strcmp(commands[i].name, two) == 0) {
+				found = &commands[i];
+				*words_out = words;
+			}
+	}
+	return found;
 }
 
 static int run_command(const struct command *command, int argc, char **argv)
@@ -178,6 +218,7 @@ static int run_command(const struct command *command, int argc, char **argv)
 static int dispatch(int argc, char **argv)
 {
 	const struct command *command;
+	int words = 1;
 
 	if (argc < 2) {
 		print_usage(stderr);
@@ -191,12 +232,12 @@ static int dispatch(int argc, char **argv)
 		printf("moek %s\n", moek_version());
 		return TOOL_DONE;
 	}
-	command = find_command(argv[1]);
+	command = find_command(argc, argv, &words);
 	if (command == NULL) {
 		tool_say("%s: no such command; moek --help lists them", argv[1]);
 		return TOOL_USAGE;
 	}
-	return run_command(command, argc - 1, argv + 1);
+	return run_command(command, argc - words, argv + words);
 }
 
 int main(int argc, char **argv)

@@ -65,7 +65,7 @@ double least_roundoff(uint32_t type)
 }
 
 /** splitmix64 (Steele, Lea, Flood 2014): one state word, every seed is good. */
-static uint64_t next_random(uint64_t *state)
+uint64_t next_random(uint64_t *state)
 {
 	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
 

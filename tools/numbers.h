@@ -17,6 +17,9 @@ double unit_roundoff(uint32_t type);
 /** Largest absolute error of a rounding to @type among its subnormals. */
 double least_roundoff(uint32_t type);
 
+/** 64 random bits; @state is any number at first. */
+uint64_t next_random(uint64_t *state);
+
 /** Close to normal, variance 1, from @seed alone: the same on every machine. */
 void fill_random(void *data, uint32_t type, uint64_t count, uint64_t seed);
 

@@ -11,7 +11,8 @@
 
 #define ALL                                                                            \
 	(COMMAND_LIST | COMMAND_EXPLAIN | COMMAND_INSPECT | COMMAND_RUN |              \
-	 COMMAND_PRINT_CONFIG)
+	 COMMAND_PRINT_CONFIG | COMMAND_BENCH | COMMAND_BENCH_LOAD)
+#define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
 	OPTION_CONFIG,
@@ -28,6 +29,17 @@ enum option_id {
 	OPTION_TYPE,
 	OPTION_FAMILY_FILE,
 	OPTION_CHECKS,
+	OPTION_SHAPE,
+	OPTION_SCHEME,
+	OPTION_GROUP,
+	OPTION_ACTIVATIONS,
+	OPTION_TOKEN_LIST,
+	OPTION_THREAD_LIST,
+	OPTION_ROUTING,
+	OPTION_COMPARE,
+	OPTION_REPETITIONS,
+	OPTION_MEMORY,
+	OPTION_PLOT,
 	OPTION_JSON,
 	OPTION_HELP,
 	OPTION_COUNT
@@ -45,7 +57,7 @@ static const struct line {
 	                        "search DIR first; may be repeated" },
 	[OPTION_BACKEND] = { "backend", "REQUEST", ALL,
 	                     "'auto', 'prefer a,b', 'require a' or 'exclude a'" },
-	[OPTION_THREADS] = { "threads", "N", ALL,
+	[OPTION_THREADS] = { "threads", "N", ALL & ~BENCHES,
 	                     "threads; as many as allowed by default" },
 	[OPTION_FACTS] = { "facts", "FILE", COMMAND_LIST | COMMAND_EXPLAIN,
 	                   "devices of another machine, in JSON" },
@@ -57,18 +69,43 @@ static const struct line {
 	                    "rows of a forward; 16, all of --against, or 1024" },
 	[OPTION_SEED] = { "seed", "N", COMMAND_RUN, "of the random rows; 1" },
 	[OPTION_LAYER] = { "layer", "N",
-	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
+	                           COMMAND_BENCH_LOAD,
 	                   "layers.N alone" },
 	[OPTION_LAYERS] = { "layers", "A-B",
-	                    COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	                    COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
+	                            COMMAND_BENCH_LOAD,
 	                    "layers.A to layers.B" },
-	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | COMMAND_EXPLAIN,
+	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | COMMAND_EXPLAIN | COMMAND_BENCH,
 	                  "bf16, fp16 or fp32 input and output" },
 	[OPTION_FAMILY_FILE] = { "family-file", "FILE",
-	                         COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	                         COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_BENCH_LOAD |
+	                                 COMMAND_INSPECT,
 	                         "an INI that describes a model moek does not know" },
 	[OPTION_CHECKS] = { "checks", NULL, COMMAND_RUN,
 	                    "poison and guard every buffer, watch the inputs" },
+	[OPTION_SHAPE] = { "shape", "NAME,...", COMMAND_BENCH,
+	                   "expert layers of these models; qwen3-30b-a3b" },
+	[OPTION_SCHEME] = { "scheme", "SCHEME,...", COMMAND_BENCH,
+	                    "weights: int4, mxfp4, bf16; int4" },
+	[OPTION_GROUP] = { "group", "N", COMMAND_BENCH,
+	                   "columns that share a scale of int4; 0: all; 32" },
+	[OPTION_ACTIVATIONS] = { "activations", "HOW,...", COMMAND_BENCH,
+	                         "a16, int8; a16" },
+	[OPTION_TOKEN_LIST] = { "tokens", "N,...", COMMAND_BENCH,
+	                        "rows of a forward; 1,16,256" },
+	[OPTION_THREAD_LIST] = { "threads", "N,...", BENCHES,
+	                         "threads; one, and as many as allowed" },
+	[OPTION_ROUTING] = { "routing", "HOW", COMMAND_BENCH,
+	                     "uniform, or skewed: the n-th expert 1/n as often" },
+	[OPTION_COMPARE] = { "compare", "A,B", COMMAND_BENCH,
+	                     "two backends in turns, and the ratio of their times" },
+	[OPTION_REPETITIONS] = { "repetitions", "N", BENCHES,
+	                         "of each point, at least; 15, or 5" },
+	[OPTION_MEMORY] = { "memory", "GIB", COMMAND_BENCH,
+	                    "the most to take; 3/4 of what is available" },
+	[OPTION_PLOT] = { "plot", "FILE", COMMAND_BENCH,
+	                  "draw a roofline, in SVG, with gnuplot" },
 	[OPTION_JSON] = { "json", NULL, ALL, "print JSON" },
 	[OPTION_HELP] = { "help", NULL, ALL, "print this" },
 };
@@ -119,6 +156,28 @@ static int parse_number(const char *name, const char *text, uint64_t least,
 	}
 	*number_out = number;
 	return TOOL_DONE;
+}
+
+static int parse_list(const char *name, const char *text, uint64_t most,
+                      struct list *list)
+{
+	list->count = 0;
+	for (;;) {
+		size_t length = strcspn(text, ",");
+		uint64_t number;
+
+		if (!parse_digits(text, text + length, most, &number) || number == 0 ||
+		    list->count == MOST_LIST) {
+			tool_say("--%s %s: not up to %d numbers from 1 to %llu, with "
+			         "commas between",
+			         name, text, MOST_LIST, (unsigned long long)most);
+			return TOOL_USAGE;
+		}
+		list->values[list->count++] = number;
+		if (text[length] == '\0')
+			return TOOL_DONE;
+		text += length + 1;
+	}
 }
 
 static int parse_layers(const char *text, struct options *options)
@@ -203,6 +262,35 @@ static int take_option(enum option_id option, const char *value,
 	case OPTION_CHECKS:
 		options->checks = 1;
 		return TOOL_DONE;
+	case OPTION_SHAPE:
+		options->shape = value;
+		return TOOL_DONE;
+	case OPTION_SCHEME:
+		options->scheme = value;
+		return TOOL_DONE;
+	case OPTION_GROUP:
+		return parse_number("group", value, 0, 65536, &options->group);
+	case OPTION_ACTIVATIONS:
+		options->activations = value;
+		return TOOL_DONE;
+	case OPTION_TOKEN_LIST:
+		return parse_list("tokens", value, 1 << 20, &options->token_list);
+	case OPTION_THREAD_LIST:
+		return parse_list("threads", value, 4096, &options->thread_list);
+	case OPTION_ROUTING:
+		options->routing = value;
+		return TOOL_DONE;
+	case OPTION_COMPARE:
+		options->compare = value;
+		return TOOL_DONE;
+	case OPTION_REPETITIONS:
+		return parse_number("repetitions", value, 1, 1000,
+		                    &options->repetitions);
+	case OPTION_MEMORY:
+		return parse_number("memory", value, 1, 1 << 20, &options->memory_gib);
+	case OPTION_PLOT:
+		options->plot = value;
+		return TOOL_DONE;
 	case OPTION_JSON:
 		options->json = 1;
 		return TOOL_DONE;
@@ -261,7 +349,9 @@ int options_parse(const struct command *command, int argc, char **argv,
 	int code = TOOL_DONE;
 	int found;
 
-	*options_out = (struct options){ .seed = 1, .last_layer = UINT64_MAX };
+	*options_out = (struct options){ .seed = 1,
+		                         .group = 32,
+		                         .last_layer = UINT64_MAX };
 	/* every argument could be a directory; one for the build tree; the NULL */
 	options_out->plugin_dirs = calloc((size_t)argc + 2, sizeof(char *));
 	if (options_out->plugin_dirs == NULL) {

@@ -86,14 +86,21 @@ int32_t tool_registry(const struct options *options,
 		.config_file = options->config,
 		.plugin_dirs = options->plugin_dirs,
 		.facts_file = options->facts,
+		.workers = options->workers,
 		.log = print_log,
 		.checks = options->checks,
 	};
 	char build[4000], plugins[4096], config[4096];
+	size_t dirs = 0;
+	int32_t status;
 
+	while (options->plugin_dirs[dirs] != NULL)
+		dirs++;
 	if (find_build_tree(build, sizeof(build)))
 		use_build_tree(options, build, plugins, config, &registry_options);
-	return moek_registry_open(&registry_options, registry_out, error_out);
+	status = moek_registry_open(&registry_options, registry_out, error_out);
+	options->plugin_dirs[dirs] = NULL; /* there may be a next one */
+	return status;
 }
 
 int tool_wants_layer(const struct options *options, uint32_t number)
@@ -121,23 +128,41 @@ static int32_t check_layers(const struct options *options,
 	                  options->checkpoint, info.number);
 }
 
-int32_t tool_open(const struct options *options, struct session *session_out,
-                  struct moek_error *error_out)
+int32_t tool_open_checkpoint(const struct options *options,
+                             struct moek_registry *registry,
+                             struct moek_checkpoint **checkpoint_out,
+                             struct moek_error *error_out)
 {
 	const struct moek_checkpoint_options checkpoint_options = {
 		.struct_size = MOEK_INIT(CHECKPOINT_OPTIONS),
 		.family_file = options->family_file,
 	};
+	struct moek_checkpoint *checkpoint = NULL;
+	int32_t status = moek_checkpoint_open_with(registry, options->checkpoint,
+	                                           &checkpoint_options, &checkpoint,
+	                                           error_out);
+
+	if (status != MOEK_OK)
+		return status;
+	status = check_layers(options, checkpoint, error_out);
+	if (status != MOEK_OK) {
+		moek_checkpoint_close(checkpoint);
+		return status;
+	}
+	*checkpoint_out = checkpoint;
+	return MOEK_OK;
+}
+
+int32_t tool_open(const struct options *options, struct session *session_out,
+                  struct moek_error *error_out)
+{
 	struct session session = { 0 };
 	int32_t status = tool_registry(options, &session.registry, error_out);
 
 	if (status != MOEK_OK)
 		return status;
-	status = moek_checkpoint_open_with(session.registry, options->checkpoint,
-	                                   &checkpoint_options, &session.checkpoint,
-	                                   error_out);
-	if (status == MOEK_OK)
-		status = check_layers(options, session.checkpoint, error_out);
+	status = tool_open_checkpoint(options, session.registry, &session.checkpoint,
+	                              error_out);
 	if (status != MOEK_OK) {
 		tool_close(&session);
 		return status;

@@ -13,6 +13,12 @@ enum {
 	TOOL_INPUT = 3 /* a checkpoint, moek.ini or facts file that is bad */
 };
 
+/** Numbers with commas between. */
+#define MOST_LIST 32
+struct list {
+	uint64_t count, values[MOST_LIST];
+};
+
 /** What the command line said; NULL, 0 and UNSET where it said nothing. */
 struct options {
 	const char *checkpoint;
@@ -29,6 +35,12 @@ struct options {
 		last_layer; /* numbers N of layers.N; 0 and UINT64_MAX: all */
 	uint32_t type;      /* enum moek_type of input and output, or 0 */
 	uint32_t checks, json;
+	/* of bench: */
+	struct list token_list, thread_list;
+	const char *shape, *scheme, *activations, *routing, *compare, *plot;
+	uint64_t group, repetitions, memory_gib;
+	/* not of the command line: workers in place of a pool, or NULL */
+	const struct moek_workers *workers;
 };
 
 /** One command: bits of `options` say which lines of the table in options.c it takes.
@@ -48,15 +60,19 @@ enum {
 	COMMAND_EXPLAIN = 2,
 	COMMAND_INSPECT = 4,
 	COMMAND_RUN = 8,
-	COMMAND_PRINT_CONFIG = 16
+	COMMAND_PRINT_CONFIG = 16,
+	COMMAND_BENCH = 32,
+	COMMAND_BENCH_LOAD = 64
 };
 
-/* list.c, explain.c, inspect.c, run.c: each returns an exit code. */
+/* list.c, explain.c, inspect.c, run.c, bench.c, load.c: each returns an exit code. */
 int command_list(const struct options *options);
 int command_print_config(const struct options *options);
 int command_explain(const struct options *options);
 int command_inspect(const struct options *options);
 int command_run(const struct options *options);
+int command_bench(const struct options *options);
+int command_bench_load(const struct options *options);
 
 /** Parse what follows the command's name. TOOL_DONE with *help_out 1 when help was
  * asked for; TOOL_USAGE once the mistake is told. options_free() in any case. */
@@ -88,6 +104,12 @@ struct session {
 int32_t tool_open(const struct options *options, struct session *session_out,
                   struct moek_error *error_out);
 void tool_close(struct session *session);
+
+/** The checkpoint alone; MOEK_BAD_ARGUMENT when no layer of it is wanted. */
+int32_t tool_open_checkpoint(const struct options *options,
+                             struct moek_registry *registry,
+                             struct moek_checkpoint **checkpoint_out,
+                             struct moek_error *error_out);
 
 /** Is layer number @number within --layer or --layers? */
 int tool_wants_layer(const struct options *options, uint32_t number);
