@@ -118,6 +118,42 @@ int32_t moek_checkpoint_tensor(const struct moek_checkpoint *checkpoint,
 	return moek_files_tensor(files, at, tensor_out, error_out);
 }
 
+const char *moek_checkpoint_folder(const struct moek_checkpoint *checkpoint)
+{
+	return checkpoint->folder;
+}
+
+static void run_alone(void *self, uint64_t tasks,
+                      void (*body)(void *arg, uint64_t i, uint32_t worker), void *arg)
+{
+	(void)self;
+	for (uint64_t i = 0; i < tasks; i++)
+		body(arg, i, 0);
+}
+
+const struct moek_workers *
+moek_checkpoint_workers(const struct moek_checkpoint *checkpoint)
+{
+	static const struct moek_workers alone = { .struct_size = MOEK_WORKERS_SIZE_1_0,
+		                                   .count = 1,
+		                                   .parallel_for = run_alone };
+
+	return checkpoint->registry == NULL
+	               ? &alone
+	               : moek_registry_workers(checkpoint->registry);
+}
+
+uint32_t moek_checkpoint_type(const struct moek_checkpoint *checkpoint)
+{
+	return checkpoint->model.type;
+}
+
+const struct moek_expert_layer *
+moek_checkpoint_experts(const struct moek_checkpoint *checkpoint, uint64_t index)
+{
+	return &checkpoint->layers[index].experts;
+}
+
 /* ---- the expert layers ---- */
 
 /** "model.layers.3.mlp.gate.weight" */
@@ -944,12 +980,7 @@ int32_t moek_checkpoint_logits(struct moek_checkpoint *checkpoint, uint64_t inde
 	job.expert_tiles = (job.layer->experts.experts + EXPERT_TILE - 1) / EXPERT_TILE;
 	tasks = (input->rows / ROW_TILE + (input->rows % ROW_TILE != 0)) *
 	        job.expert_tiles;
-	if (checkpoint->registry != NULL) {
-		moek_parallel_for(moek_registry_workers(checkpoint->registry), tasks,
-		                  logits_of_tile, &job);
-		return MOEK_OK;
-	}
-	for (uint64_t i = 0; i < tasks; i++)
-		logits_of_tile(&job, i, 0);
+	moek_parallel_for(moek_checkpoint_workers(checkpoint), tasks, logits_of_tile,
+	                  &job);
 	return MOEK_OK;
 }

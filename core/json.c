@@ -409,15 +409,47 @@ void moek_json_append(struct moek_json *array, struct moek_json *value)
 	break_it(node(array));
 }
 
+struct moek_json *moek_json_member(struct moek_json *object, const char *key)
+{
+	return wrap(json_object_get(node(object), key));
+}
+
+void moek_json_remove(struct moek_json *object, const char *key)
+{
+	json_object_del(node(object), key);
+}
+
+/** 1: 15 digits keep every number in @value, as they do those that people write: 0.1 is
+ *  not 0.10000000000000001. */
+static int is_short(const json_t *value)
+{
+	const char *key;
+	json_t *child;
+	size_t index;
+	char text[32];
+
+	if (json_is_real(value)) {
+		snprintf(text, sizeof(text), "%.15g", json_real_value(value));
+		return strtod(text, NULL) == json_real_value(value);
+	}
+	json_object_foreach ((json_t *)(uintptr_t)value, key, child)
+		if (!is_short(child))
+			return 0;
+	json_array_foreach (value, index, child)
+		if (!is_short(child))
+			return 0;
+	return 1;
+}
+
 char *moek_json_text(const struct moek_json *root)
 {
-	/* 15 digits are what every double keeps: 0.1 is not 0.10000000000000001 */
-	const size_t flags = JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15);
+	size_t flags = JSON_INDENT(2) | JSON_ENCODE_ANY;
 	size_t bytes;
 	char *text;
 
 	if (root == NULL || is_broken(node(root)))
 		return NULL;
+	flags |= is_short(node(root)) ? JSON_REAL_PRECISION(15) : JSON_REAL_PRECISION(17);
 	bytes = json_dumpb(node(root), NULL, 0, flags);
 	if (bytes == 0)
 		return NULL;

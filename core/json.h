@@ -62,6 +62,10 @@ struct moek_json *moek_json_new_number(double number);    /* not finite: null */
 struct moek_json *moek_json_new_bool(int boolean);
 void moek_json_set(struct moek_json *object, const char *key, struct moek_json *value);
 void moek_json_append(struct moek_json *array, struct moek_json *value);
+/** A member to be changed, or NULL: absent, or @object is NULL or none. */
+struct moek_json *moek_json_member(struct moek_json *object, const char *key);
+/** Absent, or @object is NULL or none: nothing happens. */
+void moek_json_remove(struct moek_json *object, const char *key);
 /** The text, indented, keys in the order they were set; malloc'ed, or NULL. */
 char *moek_json_text(const struct moek_json *root);
 

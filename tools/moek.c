@@ -75,6 +75,19 @@ static const char bench_load_text[] =
 	"prepared, in bytes of weights in the file a second, beside the read\n"
 	"bandwidth of the machine. A first pass, which is not counted, brings the\n"
 	"files into memory.\n";
+static const char convert_text[] =
+	"Reads any CHECKPOINT that moek reads and writes the new folder\n"
+	"DESTINATION: experts rounded to the nearest values of SCHEME, every\n"
+	"other tensor and file as it is, config.json rewritten. SCHEME is\n"
+	"\n"
+	"  w4a16-g32, -g64, -g128     compressed-tensors int4, symmetric\n"
+	"  w4a16-g32-asym, ...        the same with zero points\n"
+	"  mxfp4                      compressed-tensors mxfp4-pack-quantized\n"
+	"  mxfp4-gpt-oss              blocks and scales as gpt-oss has them\n"
+	"  bf16, fp16, fp32           plain rows\n"
+	"\n"
+	"Tensors beside the experts must be plain. One expert at a time is held\n"
+	"for each thread.\n";
 
 static const struct command commands[] = {
 	{ "list", "", "plugins and devices, each with its state and cause",
@@ -96,6 +109,9 @@ static const struct command commands[] = {
 	  COMMAND_BENCH, 0, command_bench },
 	{ "bench load", "CHECKPOINT", "time decoding and preparing of expert layers",
 	  bench_load_text, COMMAND_BENCH_LOAD, 1, command_bench_load },
+	{ "convert", "CHECKPOINT DESTINATION",
+	  "write a checkpoint with its experts in another format", convert_text,
+	  COMMAND_CONVERT, 2, command_convert },
 	{ "print-config", "", "every setting in force and where it came from",
 	  "Prints each effective setting with its source, and those it overrode.\n",
 	  COMMAND_PRINT_CONFIG, 0, command_print_config },

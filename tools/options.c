@@ -11,7 +11,7 @@
 
 #define ALL                                                                            \
 	(COMMAND_LIST | COMMAND_EXPLAIN | COMMAND_INSPECT | COMMAND_RUN |              \
-	 COMMAND_PRINT_CONFIG | COMMAND_BENCH | COMMAND_BENCH_LOAD)
+	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT)
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
@@ -22,6 +22,7 @@ enum option_id {
 	OPTION_FACTS,
 	OPTION_PROBLEM,
 	OPTION_AGAINST,
+	OPTION_TO,
 	OPTION_TOKENS,
 	OPTION_SEED,
 	OPTION_LAYER,
@@ -65,6 +66,8 @@ static const struct line {
 	                     "a problem in place of a checkpoint" },
 	[OPTION_AGAINST] = { "against", "FILE", COMMAND_RUN,
 	                     "compare with the outputs in this safetensors file" },
+	[OPTION_TO] = { "to", "SCHEME", COMMAND_CONVERT,
+	                "w4a16-g32, w4a16-g64-asym, mxfp4, bf16 ...; see above" },
 	[OPTION_TOKENS] = { "tokens", "N", COMMAND_RUN | COMMAND_EXPLAIN,
 	                    "rows of a forward; 16, all of --against, or 1024" },
 	[OPTION_SEED] = { "seed", "N", COMMAND_RUN, "of the random rows; 1" },
@@ -80,7 +83,7 @@ static const struct line {
 	                  "bf16, fp16 or fp32 input and output" },
 	[OPTION_FAMILY_FILE] = { "family-file", "FILE",
 	                         COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_BENCH_LOAD |
-	                                 COMMAND_INSPECT,
+	                                 COMMAND_INSPECT | COMMAND_CONVERT,
 	                         "an INI that describes a model moek does not know" },
 	[OPTION_CHECKS] = { "checks", NULL, COMMAND_RUN,
 	                    "poison and guard every buffer, watch the inputs" },
@@ -246,6 +249,9 @@ static int take_option(enum option_id option, const char *value,
 	case OPTION_AGAINST:
 		options->against = value;
 		return TOOL_DONE;
+	case OPTION_TO:
+		options->to = value;
+		return TOOL_DONE;
 	case OPTION_TOKENS:
 		return parse_number("tokens", value, 1, UINT32_MAX, &options->tokens);
 	case OPTION_SEED:
@@ -329,6 +335,10 @@ static int check_operands(const struct command *command, int argc, char **argv,
 		options->checkpoint = argv[optind++];
 		left--;
 	}
+	if (left > 0 && command->checkpoint == 2) {
+		options->destination = argv[optind++];
+		left--;
+	}
 	if (left > 0) {
 		tool_say("%s: one argument too many: %s", command->name, argv[optind]);
 		return TOOL_USAGE;
@@ -337,6 +347,12 @@ static int check_operands(const struct command *command, int argc, char **argv,
 	    options->problem == NULL) {
 		tool_say("%s: needs a CHECKPOINT folder; moek %s --help", command->name,
 		         command->name);
+		return TOOL_USAGE;
+	}
+	if (command->checkpoint == 2 && options->destination == NULL) {
+		tool_say("%s: needs the folder to write after CHECKPOINT; moek %s "
+		         "--help",
+		         command->name, command->name);
 		return TOOL_USAGE;
 	}
 	return TOOL_DONE;

@@ -22,6 +22,7 @@ struct list {
 /** What the command line said; NULL, 0 and UNSET where it said nothing. */
 struct options {
 	const char *checkpoint;
+	const char *destination;
 	const char *config;
 	const char **
 		plugin_dirs; /* NULL-ended; the last entry is free for the build tree */
@@ -30,6 +31,7 @@ struct options {
 	const char *problem;
 	const char *against;
 	const char *family_file;
+	const char *to;
 	uint64_t threads, tokens, seed;
 	uint64_t first_layer,
 		last_layer; /* numbers N of layers.N; 0 and UINT64_MAX: all */
@@ -51,7 +53,7 @@ struct command {
 	const char *summary; /* one line */
 	const char *text;    /* more, for --help */
 	uint32_t bit;
-	uint32_t checkpoint; /* 1: takes CHECKPOINT */
+	uint32_t checkpoint; /* 1: takes CHECKPOINT; 2: and DESTINATION */
 	int (*run)(const struct options *options);
 };
 
@@ -62,10 +64,11 @@ enum {
 	COMMAND_RUN = 8,
 	COMMAND_PRINT_CONFIG = 16,
 	COMMAND_BENCH = 32,
-	COMMAND_BENCH_LOAD = 64
+	COMMAND_BENCH_LOAD = 64,
+	COMMAND_CONVERT = 128
 };
 
-/* list.c, explain.c, inspect.c, run.c, bench.c, load.c: each returns an exit code. */
+/* list.c, explain.c, inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit code. */
 int command_list(const struct options *options);
 int command_print_config(const struct options *options);
 int command_explain(const struct options *options);
@@ -73,6 +76,7 @@ int command_inspect(const struct options *options);
 int command_run(const struct options *options);
 int command_bench(const struct options *options);
 int command_bench_load(const struct options *options);
+int command_convert(const struct options *options);
 
 /** Parse what follows the command's name. TOOL_DONE with *help_out 1 when help was
  * asked for; TOOL_USAGE once the mistake is told. options_free() in any case. */

@@ -504,6 +504,32 @@ MOEK_API int32_t moek_checkpoint_word(const struct moek_checkpoint *checkpoint,
                                       const char *path, const char **word_out,
                                       struct moek_error *error_out);
 
+/** To what experts are converted. */
+struct moek_conversion {
+	uint32_t struct_size; /* MOEK_CONVERSION_SIZE_1_0 */
+	uint32_t weight;      /* MOEK_INT4, MOEK_MXFP4, MOEK_BF16, MOEK_F16 or MOEK_F32 */
+	uint64_t group_size;  /* int4: 32, 64 or 128; MXFP4: 32; else 0 */
+	uint32_t zero_points; /* int4: 1: asymmetric */
+	uint32_t layout;      /* MOEK_LAYOUT_PACKED: compressed-tensors, or plain rows;
+	                         MOEK_LAYOUT_BLOCKS: as gpt-oss, MXFP4 only */
+	uint64_t file_bytes;  /* most data of one file of several; 0: 5 GiB */
+	moek_progress_fn progress; /* bytes written; may be NULL */
+	void *progress_self;
+};
+#define MOEK_CONVERSION_SIZE_1_0 (32u + 2u * (uint32_t)sizeof(void *))
+
+/**
+ * Write the checkpoint as a new folder @folder, its experts rounded to nearest in another
+ * format, all other tensors and files as they are, config.json with a quantization_config
+ * that says so. int4: scale = span / 15 in the config's dtype; MXFP4: the rule `even`.
+ * MOEK_REFUSED names what the format cannot hold. @folder is there whole or, on failure,
+ * not at all. Slow. [one per object]
+ */
+MOEK_API int32_t moek_checkpoint_convert(struct moek_checkpoint *checkpoint,
+                                         const char *folder,
+                                         const struct moek_conversion *conversion,
+                                         struct moek_error *error_out);
+
 /** One safetensors file by itself (expected outputs, test data). */
 struct moek_safetensors;
 MOEK_API int32_t moek_safetensors_open(const char *path,
