@@ -36,6 +36,7 @@ ENDS(MOEK_STACK_SIZE_1_0, stack, gate_order)
 ENDS(MOEK_LAYER_OPTIONS_SIZE_1_0, layer_options, progress_self)
 ENDS(MOEK_FORWARD_SIZE_1_0, forward, trace)
 ENDS(MOEK_ROUTER_SIZE_1_0, router, expert_scale)
+ENDS(MOEK_CONVERSION_SIZE_1_0, conversion, progress_self)
 ENDS(MOEK_CHECKPOINT_OPTIONS_SIZE_1_0, checkpoint_options, family_file)
 ENDS(MOEK_LAYER_INFO_SIZE_1_0, layer_info, shared_bytes)
 ENDS(MOEK_TENSOR_SIZE_1_0, tensor, shape)
@@ -221,7 +222,7 @@ static const struct value {
 	V(MOEK_ROUTER_SIZE_1_0), V(MOEK_LAYER_INFO_SIZE_1_0),
 	V(MOEK_TENSOR_SIZE_1_0), V(MOEK_CHECKPOINT_OPTIONS_SIZE_1_0),
 	V(MOEK_USE_EXPERTS), V(MOEK_USE_ROUTER), V(MOEK_USE_SHARED), V(MOEK_USE_BEYOND),
-	V(MOEK_USE_OTHER),
+	V(MOEK_USE_OTHER), V(MOEK_CONVERSION_SIZE_1_0),
 };
 /* clang-format on */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "config.h"
 
+#include "core/store.h"
 #include "kit.h"
 
 #include <check.h>
@@ -349,6 +350,54 @@ START_TEST(writes_files_of_a_bounded_size)
 }
 END_TEST
 
+START_TEST(aligns_every_tensor_to_its_elements)
+{
+	static const struct {
+		const char *dtype, *data;
+		uint64_t elements, bytes;
+	} kinds[] = { { "U8", "abc", 3, 3 },
+		      { "I64", "abcdefgh", 1, 8 },
+		      { "BF16", "abcdef", 3, 6 },
+		      { "F32", "abcd", 1, 4 } };
+	struct moek_store *store = NULL;
+	struct moek_safetensors *file = NULL;
+	struct moek_error error = { .text = "" };
+
+	ck_assert_int_eq(moek_store_open(folder, 1000, &store, &error), MOEK_OK);
+	for (size_t i = 0; i < 4; i++) {
+		struct moek_tensor tensor = { .dtype = kinds[i].dtype,
+			                      .rank = 1,
+			                      .shape = { kinds[i].elements },
+			                      .bytes = kinds[i].bytes };
+
+		ck_assert_int_eq(moek_store_add(store, kinds[i].dtype, &tensor, &error),
+		                 MOEK_OK);
+	}
+	ck_assert_int_eq(moek_store_begin(store, &error), MOEK_OK);
+	for (size_t i = 4; i-- > 0;)
+		ck_assert_int_eq(moek_store_write(store, i, 0, kinds[i].data,
+		                                  kinds[i].bytes, &error),
+		                 MOEK_OK);
+	ck_assert_int_eq(moek_store_end(store, &error), MOEK_OK);
+	moek_store_close(store);
+	ck_assert_msg(moek_safetensors_open(kit_path(folder, "model.safetensors"),
+	                                    &file, &error) == MOEK_OK,
+	              "%s", error.text);
+	for (size_t i = 0; i < 4; i++) {
+		struct moek_tensor tensor;
+
+		ck_assert_int_eq(
+			moek_safetensors_tensor(file, kinds[i].dtype, &tensor, &error),
+			MOEK_OK);
+		ck_assert_uint_eq((uintptr_t)tensor.data %
+		                          (kinds[i].bytes / kinds[i].elements),
+		                  0);
+		ck_assert_mem_eq(tensor.data, kinds[i].data, kinds[i].bytes);
+	}
+	moek_safetensors_close(file);
+}
+END_TEST
+
 /* ---- refused ---- */
 
 START_TEST(overwrites_nothing)
@@ -507,6 +556,7 @@ int main(void)
 	tcase_add_loop_test(tcase, keeps_what_the_new_format_can_hold, 0, 3);
 	tcase_add_test(tcase, copies_every_other_tensor_and_file);
 	tcase_add_test(tcase, writes_files_of_a_bounded_size);
+	tcase_add_test(tcase, aligns_every_tensor_to_its_elements);
 	tcase_add_test(tcase, overwrites_nothing);
 	tcase_add_test(tcase, refuses_what_the_format_cannot_hold);
 	tcase_add_test(tcase, leaves_nothing_behind_on_failure);
