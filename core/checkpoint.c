@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/registry.h"
+#include "core/shard.h"
 #include "core/status.h"
 #include "core/threads.h"
 
@@ -31,7 +32,7 @@ struct layer {
 	struct floats correction;  /* [experts], if the family has one */
 	struct floats scale;       /* the same */
 	const char *unrouted;      /* why moek cannot route it, or NULL */
-	uint64_t weight_bytes, shared_bytes;
+	uint64_t weight_bytes, read_bytes, shared_bytes;
 	char shared[128]; /* "model.layers.3.mlp.shared_expert", if it has them */
 };
 
@@ -47,6 +48,7 @@ struct moek_checkpoint {
 
 	uint8_t *uses; /* [files.count]: enum moek_use */
 
+	uint32_t shard, shards;
 	char root[48]; /* "model.layers." */
 	struct layer *layers;
 	size_t layer_count;
@@ -329,6 +331,9 @@ static int32_t read_layers(struct moek_checkpoint *checkpoint,
 		if (status == MOEK_OK)
 			status = moek_codec_find(&layer->experts, quantization,
 			                         error_out);
+		if (status == MOEK_OK)
+			status = moek_shard_set(&layer->experts, checkpoint->shard,
+			                        checkpoint->shards, error_out);
 		if (status != MOEK_OK)
 			return status;
 	}
@@ -373,8 +378,9 @@ static int ends_as(const char *end, const char *const *suffixes)
 	return 0;
 }
 
-/** Whether the codec reads this tensor; @rest is its name behind "...mlp.experts.". */
-static int is_read(const struct moek_expert_layer *layer, const char *rest)
+/** The part that the codec reads from this tensor, or MOEK_PARTS: none; @rest is its
+ * name behind "...mlp.experts.". */
+static enum moek_part part_of(const struct moek_expert_layer *layer, const char *rest)
 {
 	const struct moek_codec *codec = layer->codec;
 	uint64_t expert;
@@ -382,7 +388,7 @@ static int is_read(const struct moek_expert_layer *layer, const char *rest)
 	if (!layer->fused) {
 		rest = read_digits(rest, &expert);
 		if (rest == NULL || *rest != '.' || expert >= layer->experts)
-			return 0;
+			return MOEK_PARTS;
 		rest++;
 	}
 	for (int part = 0; part < MOEK_PARTS; part++) {
@@ -391,9 +397,9 @@ static int is_read(const struct moek_expert_layer *layer, const char *rest)
 
 		if (end != NULL && ends_as(end, layer->fused ? codec->fused_suffixes
 		                                             : codec->suffixes))
-			return 1;
+			return (enum moek_part)part;
 	}
-	return 0;
+	return MOEK_PARTS;
 }
 
 /** A tensor of the experts: one that is read, or else an error. */
@@ -401,9 +407,11 @@ static int32_t sweep_expert(struct moek_checkpoint *checkpoint, struct layer *la
                             const char *rest, size_t i, struct moek_error *error_out)
 {
 	const struct moek_name *name = &checkpoint->files.names[i];
+	enum moek_part part = layer == NULL ? MOEK_PARTS
+	                                    : part_of(&layer->experts, rest);
 	struct moek_tensor tensor;
 
-	if (layer == NULL || !is_read(&layer->experts, rest))
+	if (part == MOEK_PARTS)
 		return moek_fail(
 			error_out, MOEK_BAD_FILE, 0,
 			"%s: tensor %s is one of the experts', but not one that is "
@@ -413,8 +421,14 @@ static int32_t sweep_expert(struct moek_checkpoint *checkpoint, struct layer *la
 			layer != NULL ? layer->experts.format
 				      : "no router in this layer",
 			(unsigned long long)checkpoint->model.experts);
-	if (moek_files_tensor(&checkpoint->files, i, &tensor, NULL) == MOEK_OK)
+	if (moek_files_tensor(&checkpoint->files, i, &tensor, NULL) == MOEK_OK) {
+		size_t length = strlen(rest);
+		int is_bias = length > 4 && strcmp(rest + length - 4, "bias") == 0;
+
 		layer->weight_bytes += tensor.bytes; /* a file's size bounds the sum */
+		layer->read_bytes += moek_shard_reads(&layer->experts, part, &tensor,
+		                                      is_bias);
+	}
 	checkpoint->uses[i] = MOEK_USE_EXPERTS;
 	return MOEK_OK;
 }
@@ -661,10 +675,16 @@ int32_t moek_checkpoint_open_with(struct moek_registry *registry, const char *pa
 		memcpy(&mine, options,
 		       options->struct_size < sizeof(mine) ? options->struct_size
 		                                           : sizeof(mine));
+	if (mine.shard >= (mine.shards != 0 ? mine.shards : 1))
+		return moek_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_SHARDS,
+		                 "checkpoint: shard %u of %u: shards count from 0",
+		                 mine.shard, mine.shards);
 	checkpoint = calloc(1, sizeof(*checkpoint));
 	if (checkpoint == NULL)
 		return moek_fail_memory(error_out, "checkpoint");
 	checkpoint->registry = registry;
+	checkpoint->shard = mine.shard;
+	checkpoint->shards = mine.shards != 0 ? mine.shards : 1;
 	status = open_all(checkpoint, path, &mine, error_out);
 	if (status != MOEK_OK) {
 		moek_checkpoint_close(checkpoint);
@@ -737,6 +757,7 @@ int32_t moek_checkpoint_layer(const struct moek_checkpoint *checkpoint, uint64_t
 	info_out->family = layer->experts.family->name;
 	info_out->format = layer->experts.format;
 	info_out->weight_bytes = layer->weight_bytes;
+	info_out->read_bytes = layer->read_bytes;
 	info_out->unrouted = layer->unrouted != NULL ? layer->unrouted : "";
 	info_out->shared = layer->shared;
 	info_out->shared_bytes = layer->shared_bytes;
@@ -761,9 +782,11 @@ int32_t moek_checkpoint_problem(const struct moek_checkpoint *checkpoint,
 	problem_out->experts_local = model->experts;
 	problem_out->top_k = model->router.top_k;
 	problem_out->hidden = model->hidden;
-	problem_out->intermediate = model->intermediate;
+	problem_out->intermediate = layer->local;
 	problem_out->gate_up = layer->gate_up;
 	problem_out->down = layer->down;
+	if (layer->shard > 0)
+		problem_out->down.bias = 0;
 	problem_out->input_type = model->type;
 	problem_out->output_type = model->type;
 	problem_out->activation = model->activation;
@@ -771,7 +794,8 @@ int32_t moek_checkpoint_problem(const struct moek_checkpoint *checkpoint,
 	problem_out->alpha = model->alpha;
 	problem_out->beta = model->beta;
 	problem_out->limit = model->limit;
-	problem_out->shards = 1;
+	problem_out->shard = checkpoint->shard;
+	problem_out->shards = checkpoint->shards;
 	return MOEK_OK;
 }
 
@@ -816,8 +840,7 @@ int32_t moek_checkpoint_source(struct moek_checkpoint *checkpoint, uint64_t inde
 	memset(source_out, 0, sizeof(*source_out));
 	source_out->struct_size = MOEK_SOURCE_SIZE_1_0;
 	source_out->self = layer;
-	source_out->scratch_bytes = moek_scratch_bytes(
-		layer->hidden, layer->intermediate, &layer->gate_up, &layer->down);
+	source_out->scratch_bytes = moek_layer_scratch(layer);
 	source_out->expert = source_expert;
 	return MOEK_OK;
 }

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/problem.h"
+#include "core/shard.h"
 #include "core/status.h"
 
 #include <fnmatch.h>
@@ -120,10 +121,11 @@ struct moek_rows_of moek_part_rows(enum moek_part part, uint32_t order, uint64_t
 
 	if (part == MOEK_PART_DOWN) {
 		of.rows = hidden;
-		of.columns = intermediate;
+		of.columns = of.all_columns = intermediate;
 		of.all = hidden;
 		return of;
 	}
+	of.all_columns = hidden;
 	of.all = 2 * intermediate;
 	if (order == MOEK_GATE_INTERLEAVED)
 		of.step = 2;
@@ -138,10 +140,22 @@ struct moek_rows_of moek_layer_rows(const struct moek_expert_layer *layer,
 	struct moek_rows_of of = moek_part_rows(part, layer->family->fused_order,
 	                                        layer->hidden, layer->intermediate);
 
+	uint32_t slices = layer->codec != NULL && layer->local != 0
+	                          ? layer->codec->slices
+	                          : 0;
+
 	if (!is_joined(layer, part)) {
 		of.first = 0;
 		of.step = 1;
 		of.all = of.rows;
+	}
+	if (part != MOEK_PART_DOWN && (slices & MOEK_SLICES_ROWS) != 0) {
+		of.rows = layer->local;
+		of.first += layer->first * of.step;
+	}
+	if (part == MOEK_PART_DOWN && (slices & MOEK_SLICES_COLUMNS) != 0) {
+		of.columns = layer->local;
+		of.first_column = layer->first;
 	}
 	return of;
 }
@@ -446,12 +460,22 @@ int32_t moek_codec_find(struct moek_expert_layer *layer,
 				status = layer->codec->matrix(layer, e,
 				                              (enum moek_part)part,
 				                              NULL, NULL, error_out);
-	if (status == MOEK_OK && moek_scratch_bytes(layer->hidden, layer->intermediate,
-	                                            &layer->gate_up, &layer->down) == 0)
+	if (status == MOEK_OK && moek_layer_scratch(layer) == 0)
 		status = moek_fail(error_out, MOEK_BAD_FILE, 0,
 		                   "%s: %s: one expert is over 64 bits of bytes", path,
 		                   layer->name);
 	return status;
+}
+
+uint64_t moek_layer_scratch(const struct moek_expert_layer *layer)
+{
+	uint64_t bytes = moek_scratch_bytes(layer->hidden, layer->intermediate,
+	                                    &layer->gate_up, &layer->down);
+	int is_cut = layer->local != 0 && layer->local != layer->intermediate;
+
+	/* a shard is cut from the whole: there is at most the same again, and the
+	 * config's limits leave room */
+	return is_cut ? bytes * 2 : bytes;
 }
 
 int32_t moek_codec_expert(const struct moek_expert_layer *layer, uint64_t expert,
@@ -461,17 +485,20 @@ int32_t moek_codec_expert(const struct moek_expert_layer *layer, uint64_t expert
 	struct moek_matrix *const matrices[MOEK_PARTS] = { &expert_out->gate,
 		                                           &expert_out->up,
 		                                           &expert_out->down };
-	struct moek_scratch scratch = {
-		.at = memory,
-		.left = moek_scratch_bytes(layer->hidden, layer->intermediate,
-		                           &layer->gate_up, &layer->down),
-	};
+	struct moek_scratch scratch = { .at = memory,
+		                        .left = moek_layer_scratch(layer) };
 	int32_t status = MOEK_OK;
 
-	for (int part = 0; part < MOEK_PARTS && status == MOEK_OK; part++)
-		if (has_part(layer, (enum moek_part)part))
-			status = layer->codec->matrix(layer, expert,
-			                              (enum moek_part)part, &scratch,
-			                              matrices[part], error_out);
+	for (int i = 0; i < MOEK_PARTS && status == MOEK_OK; i++) {
+		enum moek_part part = (enum moek_part)i;
+
+		if (!has_part(layer, part))
+			continue;
+		status = layer->codec->matrix(layer, expert, part, &scratch,
+		                              matrices[i], error_out);
+		if (status == MOEK_OK)
+			status = moek_shard_cut(layer, part, &scratch, matrices[i],
+			                        error_out);
+	}
 	return status;
 }

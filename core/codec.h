@@ -36,12 +36,23 @@ struct moek_expert_layer {
 	uint32_t fused; /* 1: one tensor holds all experts */
 	struct moek_scheme gate_up, down;
 	char format[96]; /* for people */
+
+	/* which part of the intermediate this rank holds: local from first on */
+	uint32_t shard;
+	uint64_t first, local;
 };
 
 /** Memory for the pieces of one canonical expert. */
 struct moek_scratch {
 	uint8_t *at;
 	uint64_t left;
+};
+
+/** What of a shard a codec does by itself; core/shard.c does the rest. */
+enum moek_slices {
+	MOEK_SLICES_ROWS = 1,    /* moek_layer_rows() leaves out rows of gate and up */
+	MOEK_SLICES_COLUMNS = 2, /* and columns of down */
+	MOEK_IN_PLACE = 4 /* matrices point into the file: cutting them reads less */
 };
 
 struct moek_codec {
@@ -67,6 +78,7 @@ struct moek_codec {
 	int32_t (*matrix)(const struct moek_expert_layer *layer, uint64_t expert,
 	                  enum moek_part part, struct moek_scratch *scratch,
 	                  struct moek_matrix *matrix_out, struct moek_error *error_out);
+	uint32_t slices; /* enum moek_slices */
 };
 
 extern const struct moek_codec moek_codec_rows;
@@ -97,6 +109,9 @@ int32_t moek_codec_find(struct moek_expert_layer *layer,
 int32_t moek_codec_expert(const struct moek_expert_layer *layer, uint64_t expert,
                           void *memory, struct moek_expert *expert_out,
                           struct moek_error *error_out);
+
+/** Bytes of scratch for one expert of the layer. */
+uint64_t moek_layer_scratch(const struct moek_expert_layer *layer);
 
 /** Bytes that one expert of these sizes and schemes can take; 0: over 64 bits. */
 uint64_t moek_scratch_bytes(uint64_t hidden, uint64_t intermediate,
@@ -131,6 +146,8 @@ struct moek_rows_of {
 	uint64_t rows, columns; /* of the part */
 	uint64_t first, step;   /* row i is row first + i * step of the tensor */
 	uint64_t all;           /* rows of the tensor */
+	uint64_t first_column,
+		all_columns; /* likewise: 0, and columns, but for shards */
 };
 struct moek_rows_of moek_part_rows(enum moek_part part, uint32_t order, uint64_t hidden,
                                    uint64_t intermediate);

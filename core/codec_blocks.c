@@ -126,4 +126,5 @@ const struct moek_codec moek_codec_blocks = {
 	.present = present,
 	.describe = describe,
 	.matrix = matrix,
+	.slices = MOEK_SLICES_ROWS | MOEK_IN_PLACE,
 };

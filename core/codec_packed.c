@@ -559,4 +559,5 @@ const struct moek_codec moek_codec_packed = {
 	.present = present,
 	.describe = describe,
 	.matrix = matrix,
+	.slices = MOEK_IN_PLACE,
 };

@@ -61,9 +61,10 @@ static int32_t find_weight(const struct moek_expert_layer *layer, uint64_t exper
 	struct moek_tensor_name name = moek_layer_name(layer, expert, part,
 	                                               weight_suffix(layer));
 	int transposed = is_transposed(layer, part);
-	const uint64_t plain[2] = { of.rows, of.columns };
-	const uint64_t stacked[3] = { layer->experts, transposed ? of.columns : of.all,
-		                      transposed ? of.all : of.columns };
+	const uint64_t plain[2] = { of.all, of.all_columns };
+	const uint64_t stacked[3] = { layer->experts,
+		                      transposed ? of.all_columns : of.all,
+		                      transposed ? of.all : of.all_columns };
 	/* both were checked against the config's limits: no overflow */
 	const uint64_t flat[2] = { layer->experts * stacked[1], stacked[2] };
 
@@ -125,7 +126,9 @@ static const void *turn_rows(struct moek_scratch *scratch, const uint8_t *data,
 	for (uint64_t c = 0; c < of->columns && to != NULL; c++)
 		for (uint64_t r = 0; r < of->rows; r++)
 			memcpy(to + (r * of->columns + c) * scalar,
-			       data + (c * of->all + of->first + r * of->step) * scalar,
+			       data + ((of->first_column + c) * of->all + of->first +
+			               r * of->step) *
+			                       scalar,
 			       scalar);
 	return to;
 }
@@ -136,15 +139,16 @@ static const void *take_rows(const struct moek_expert_layer *layer, uint64_t exp
                              struct moek_scratch *scratch)
 {
 	uint64_t scalar = moek_scalar_bytes(tensor->type);
-	uint64_t row_bytes = of->columns * scalar;
+	uint64_t row_bytes = of->all_columns * scalar;
 	const uint8_t *data = tensor->data;
 
 	if (layer->fused)
 		data += expert * of->all * row_bytes;
 	if (is_transposed(layer, part))
 		return turn_rows(scratch, data, of, scalar);
-	return moek_view_rows(scratch, data + of->first * row_bytes, of->rows,
-	                      row_bytes, of->step * row_bytes, scalar);
+	return moek_view_rows(
+		scratch, data + of->first * row_bytes + of->first_column * scalar,
+		of->rows, of->columns * scalar, of->step * row_bytes, scalar);
 }
 
 static int32_t find_bias(const struct moek_expert_layer *layer, uint64_t expert,
@@ -207,4 +211,5 @@ const struct moek_codec moek_codec_rows = {
 	.present = present,
 	.describe = describe,
 	.matrix = matrix,
+	.slices = MOEK_SLICES_ROWS | MOEK_SLICES_COLUMNS,
 };

@@ -4,10 +4,10 @@
 
 #include "core/family.h"
 #include "core/priority.h"
+#include "core/problem.h"
 #include "core/settings.h"
 #include "core/status.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +138,6 @@ static int32_t set_field(const char *path, const struct moek_ini_line *line,
                          struct moek_error *error_out)
 {
 	void *at = (char *)family + field->offset;
-	char *end;
 	float number;
 	int boolean;
 
@@ -155,9 +154,7 @@ static int32_t set_field(const char *path, const struct moek_ini_line *line,
 		*(uint32_t *)at = (uint32_t)boolean;
 		return MOEK_OK;
 	case NUMBER:
-		number = strtof(line->value, &end);
-		if (end == line->value || *end != '\0' || !isfinite(number) ||
-		    number < 0)
+		if (!moek_float_parse(line->value, &number) || number < 0)
 			return refuse_line(path, line, "a number from 0", error_out);
 		*(float *)at = number;
 		return MOEK_OK;

@@ -432,8 +432,7 @@ static int parse_number(const char *text, uint64_t most, uint64_t *number_out)
 	return !overflow && number <= most;
 }
 
-/** As in the C locale, whatever the host's is: alpha=1.702. */
-static int parse_float(const char *text, float *number_out)
+int moek_float_parse(const char *text, float *number_out)
 {
 	locale_t locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 	char *end;
@@ -484,7 +483,7 @@ static int set_value(void *base, const struct key *key, const char *text)
 		put_u32(base, key->offset, number);
 		return 1;
 	case VALUE_FLOAT:
-		if (!parse_float(text, &real))
+		if (!moek_float_parse(text, &real))
 			return 0;
 		memcpy((char *)base + key->offset, &real, sizeof(real));
 		return 1;
@@ -737,7 +736,7 @@ static void write_float(struct writer *writer, float real)
 		for (char *c = digits; *c != '\0'; c++)
 			if (*c == ',')
 				*c = '.';
-		if (parse_float(digits, &back) && back == real)
+		if (moek_float_parse(digits, &back) && back == real)
 			break;
 	}
 	write_text(writer, "%s", digits);

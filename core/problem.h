@@ -25,6 +25,10 @@ int32_t moek_problem_read(const struct moek_problem *theirs,
 size_t moek_problem_text(const struct moek_problem *problem, char *text_out,
                          size_t bytes);
 
+/** A finite number, the whole of @text, as in the C locale whatever the host's is. 1 or
+ *  0. */
+int moek_float_parse(const char *text, float *number_out);
+
 /** Groups of a row of @columns under @scheme; 0 when the weights have no scales. */
 uint64_t moek_scheme_groups(const struct moek_scheme *scheme, uint64_t columns);
 

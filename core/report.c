@@ -112,12 +112,18 @@ static void summarise(const struct moek_problem *problem, char *text, size_t byt
 		add(text, bytes, &used, "/");
 		add_scheme(text, bytes, &used, &problem->down);
 	}
-	add(text, bytes, &used,
-	    " %s, %llu experts, top %llu, hidden %llu, intermediate %llu",
+	add(text, bytes, &used, " %s, %llu experts",
 	    moek_activations_name(problem->activations),
-	    (unsigned long long)problem->experts, (unsigned long long)problem->top_k,
-	    (unsigned long long)problem->hidden,
+	    (unsigned long long)problem->experts);
+	if (problem->experts_local != problem->experts)
+		add(text, bytes, &used, " (%llu local)",
+		    (unsigned long long)problem->experts_local);
+	add(text, bytes, &used, ", top %llu, hidden %llu, intermediate %llu",
+	    (unsigned long long)problem->top_k, (unsigned long long)problem->hidden,
 	    (unsigned long long)problem->intermediate);
+	if (problem->shards > 1)
+		add(text, bytes, &used, " (shard %u/%u)", problem->shard,
+		    problem->shards);
 	add(text, bytes, &used, ", %s, %s to %s, up to %llu token%s",
 	    moek_activation_name(problem->activation),
 	    moek_type_name(problem->input_type), moek_type_name(problem->output_type),

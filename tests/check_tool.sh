@@ -121,6 +121,28 @@ printf 'ruoter = x\n' >>"$work/my_moe.ini"
 exits 3 'a bad family file exits 3' "$moek" inspect "$work/unknown" --family-file "$work/my_moe.ini"
 shows "$err" 'my_moe\.ini:5: ruoter is no key of \[family\]; did you mean router' 'and is named with its line'
 
+# ---- one rank of several ----
+
+exits 0 'inspect --shard succeeds' "$moek" inspect "$qwen" --shard 1/4
+shows "$out" 'hidden 256, intermediate 32 \(shard 1/4\)' 'and shows the sizes of the shard'
+shows "$out" 'reads +0\.21 MiB of them' 'and what is read'
+exits 0 'inspect --experts --json succeeds' "$moek" inspect "$qwen" --experts 0-15/4,1 --json
+check 'and counts local experts' [ "$(json layers.0.experts_local layers.0.read_bytes)" = "5
+$(($(json layers.0.weight_bytes) / 16 * 5))" ]
+exits 0 'run --shard --experts runs a part' "$moek" run "$qwen" --shard 3/4 --experts 8-15
+shows "$out" '16 experts \(8 local\), top 4, hidden 256, intermediate 32 \(shard 3/4\)' 'and says which'
+exits 1 'more shards than groups are refused' "$moek" explain "$qwen" --shard 0/5
+shows "$err" 'found 5 shards, expected at most 4: intermediate 128 in groups of 32' \
+	'with the most there can be'
+for value in 2/2 0/0 1 /2 1/ -1/2 0/2x; do
+	exits 2 "--shard '$value' is a usage error" "$moek" run "$qwen" --shard "$value"
+done
+for value in '' 16 3-1 0-7/0 1,1 x 1, 1-; do
+	exits 2 "--experts '$value' is a usage error" "$moek" run "$qwen" --experts "$value"
+done
+exits 2 'a part is not compared with the whole' "$moek" run "$qwen" --against "$oracle" --shard 0/2
+exits 2 'nor are some experts' "$moek" run "$qwen" --against "$oracle" --experts 0-3
+
 # ---- explain ----
 
 exits 0 'explain answers for a checkpoint' "$moek" explain "$qwen"

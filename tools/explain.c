@@ -53,7 +53,7 @@ static int explain_checkpoint(const struct options *options, struct writer *writ
 
 	if (tool_open(options, &session, &error) != MOEK_OK)
 		return tool_fail(&error);
-	for (uint64_t from = 0; tool_alike(options, session.checkpoint, from, &alike);
+	for (uint64_t from = 0; tool_alike(options, &session, from, &alike);
 	     from = alike.first + alike.count) {
 		int code;
 

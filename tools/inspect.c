@@ -69,6 +69,34 @@ static void print_activation(const struct moek_problem *problem)
 	       moek_type_name(problem->input_type));
 }
 
+static void print_shape(const struct moek_problem *problem)
+{
+	printf("    shape     experts %llu", (unsigned long long)problem->experts);
+	if (problem->experts_local != problem->experts)
+		printf(" (%llu local)", (unsigned long long)problem->experts_local);
+	printf(", top_k %llu, hidden %llu, intermediate %llu",
+	       (unsigned long long)problem->top_k, (unsigned long long)problem->hidden,
+	       (unsigned long long)problem->intermediate);
+	if (problem->shards > 1)
+		printf(" (shard %u/%u)", problem->shard, problem->shards);
+	putchar('\n');
+}
+
+/** Bytes of the experts that are read: of this shard, and of the local experts. */
+static uint64_t read_bytes(const struct moek_layer_info *info,
+                           const struct moek_problem *problem)
+{
+	return info->read_bytes / problem->experts * problem->experts_local;
+}
+
+static void print_reads(const struct alike *alike)
+{
+	uint64_t bytes = read_bytes(&alike->info, &alike->problem);
+
+	if (bytes != alike->info.weight_bytes)
+		printf("    reads     %.2f MiB of them\n", (double)bytes / 1048576);
+}
+
 static void print_layers(const struct alike *alike, const struct moek_router *router)
 {
 	const struct moek_problem *problem = &alike->problem;
@@ -76,11 +104,8 @@ static void print_layers(const struct alike *alike, const struct moek_router *ro
 	printf("%s  %s, %s, %.2f MiB of experts%s\n", alike->label, alike->info.family,
 	       alike->info.format, (double)alike->info.weight_bytes / 1048576,
 	       alike->count > 1 ? " in each" : "");
-	printf("    shape     experts %llu, top_k %llu, hidden %llu, intermediate "
-	       "%llu\n",
-	       (unsigned long long)problem->experts, (unsigned long long)problem->top_k,
-	       (unsigned long long)problem->hidden,
-	       (unsigned long long)problem->intermediate);
+	print_shape(problem);
+	print_reads(alike);
 	print_scheme("gate_up", &problem->gate_up);
 	print_scheme("down", &problem->down);
 	print_activation(problem);
@@ -134,6 +159,10 @@ static void write_layer(struct writer *writer, const struct moek_layer_info *inf
 	writer_string(writer, "family", info->family);
 	writer_string(writer, "format", info->format);
 	writer_number(writer, "weight_bytes", info->weight_bytes);
+	writer_number(writer, "read_bytes", read_bytes(info, problem));
+	writer_number(writer, "experts_local", problem->experts_local);
+	writer_number(writer, "shard", problem->shard);
+	writer_number(writer, "shards", problem->shards);
 	writer_string(writer, "unrouted",
 	              info->unrouted[0] != '\0' ? info->unrouted : NULL);
 	writer_string(writer, "shared", info->shared[0] != '\0' ? info->shared : NULL);
@@ -157,13 +186,14 @@ static void write_layer(struct writer *writer, const struct moek_layer_info *inf
 	writer_close(writer, '}');
 }
 
-static void inspect(const struct options *options,
-                    const struct moek_checkpoint *checkpoint, struct writer *writer)
+static void inspect(const struct options *options, const struct session *session,
+                    struct writer *writer)
 {
+	const struct moek_checkpoint *checkpoint = session->checkpoint;
 	struct alike alike;
 	uint64_t layers = 0, bytes = 0;
 
-	for (uint64_t from = 0; tool_alike(options, checkpoint, from, &alike);
+	for (uint64_t from = 0; tool_alike(options, session, from, &alike);
 	     from = alike.first + alike.count) {
 		struct moek_router router = { .struct_size = MOEK_INIT(ROUTER) };
 		struct moek_layer_info info = { .struct_size = MOEK_INIT(LAYER_INFO) };
@@ -199,7 +229,7 @@ int command_inspect(const struct options *options)
 		writer_string(&writer, "checkpoint", options->checkpoint);
 		writer_open(&writer, "layers", '[');
 	}
-	inspect(options, session.checkpoint, &writer);
+	inspect(options, &session, &writer);
 	if (options->json) {
 		writer_close(&writer, ']');
 		writer_close(&writer, '}');

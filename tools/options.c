@@ -29,6 +29,8 @@ enum option_id {
 	OPTION_LAYERS,
 	OPTION_TYPE,
 	OPTION_FAMILY_FILE,
+	OPTION_SHARD,
+	OPTION_EXPERTS,
 	OPTION_CHECKS,
 	OPTION_SHAPE,
 	OPTION_SCHEME,
@@ -85,6 +87,12 @@ static const struct line {
 	                         COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_BENCH_LOAD |
 	                                 COMMAND_INSPECT | COMMAND_CONVERT,
 	                         "an INI that describes a model moek does not know" },
+	[OPTION_SHARD] = { "shard", "R/N",
+	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	                   "what rank R of N tensor-parallel ranks holds" },
+	[OPTION_EXPERTS] = { "experts", "LIST",
+	                     COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	                     "these experts alone: 0-7, 0,5,9 or 0-63/4" },
 	[OPTION_CHECKS] = { "checks", NULL, COMMAND_RUN,
 	                    "poison and guard every buffer, watch the inputs" },
 	[OPTION_SHAPE] = { "shape", "NAME,...", COMMAND_BENCH,
@@ -199,6 +207,22 @@ static int parse_layers(const char *text, struct options *options)
 	return TOOL_DONE;
 }
 
+static int parse_shard(const char *text, struct options *options)
+{
+	const char *slash = strchr(text, '/');
+	uint64_t shard, shards;
+
+	if (slash == NULL || !parse_digits(text, slash, UINT32_MAX, &shard) ||
+	    !parse_digits(slash + 1, text + strlen(text), UINT32_MAX, &shards) ||
+	    shard >= shards) {
+		tool_say("--shard %s: not R/N, R from 0 to N - 1", text);
+		return TOOL_USAGE;
+	}
+	options->shard = (uint32_t)shard;
+	options->shards = (uint32_t)shards;
+	return TOOL_DONE;
+}
+
 static int parse_type(const char *text, uint32_t *type_out)
 {
 	static const uint32_t types[] = { MOEK_BF16, MOEK_F16, MOEK_F32 };
@@ -264,6 +288,11 @@ static int take_option(enum option_id option, const char *value,
 		return parse_type(value, &options->type);
 	case OPTION_FAMILY_FILE:
 		options->family_file = value;
+		return TOOL_DONE;
+	case OPTION_SHARD:
+		return parse_shard(value, options);
+	case OPTION_EXPERTS:
+		options->experts = value;
 		return TOOL_DONE;
 	case OPTION_CHECKS:
 		options->checks = 1;

@@ -113,8 +113,7 @@ static int32_t choose_all(struct run *run, struct moek_error *error_out)
 	int32_t status = MOEK_OK;
 
 	for (uint64_t from = 0;
-	     status == MOEK_OK &&
-	     tool_alike(run->options, run->session.checkpoint, from, &alike);
+	     status == MOEK_OK && tool_alike(run->options, &run->session, from, &alike);
 	     from = alike.first + alike.count) {
 		struct moek_choice *choice = NULL;
 
@@ -240,7 +239,7 @@ static int32_t run_layer(struct run *run, uint64_t index,
 	};
 	int32_t status;
 
-	moek_checkpoint_problem(run->session.checkpoint, index, &work.problem);
+	tool_problem(&run->session, index, &work.problem);
 	set_problem(run, &work.problem);
 	status = work_start(&work, error_out);
 	if (status == MOEK_OK)
@@ -320,6 +319,12 @@ int command_run(const struct options *options)
 	struct moek_error error;
 	int code = TOOL_DONE;
 
+	if (options->against != NULL &&
+	    (options->experts != NULL || options->shards > 1)) {
+		tool_say("run: --shard and --experts give a part of each sum: not with "
+		         "--against");
+		return TOOL_USAGE;
+	}
 	if (tool_open(options, &run.session, &error) != MOEK_OK)
 		return tool_fail(&error);
 	if (options->json) {

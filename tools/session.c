@@ -128,6 +128,34 @@ static int32_t check_layers(const struct options *options,
 	                  options->checkpoint, info.number);
 }
 
+static int32_t read_experts(const struct options *options, struct session *session,
+                            struct moek_error *error_out)
+{
+	struct moek_problem problem = { .struct_size = MOEK_INIT(PROBLEM) };
+
+	if (options->experts == NULL)
+		return MOEK_OK;
+	/* the same in every layer */
+	moek_checkpoint_problem(session->checkpoint, 0, &problem);
+	session->expert_map = calloc(problem.experts, sizeof(*session->expert_map));
+	if (session->expert_map == NULL)
+		return tool_error(error_out, MOEK_NO_MEMORY, "no memory for --experts");
+	return moek_expert_map_parse(options->experts, problem.experts,
+	                             session->expert_map, &session->experts_local,
+	                             error_out);
+}
+
+void tool_problem(const struct session *session, uint64_t index,
+                  struct moek_problem *problem_out)
+{
+	problem_out->struct_size = MOEK_INIT(PROBLEM);
+	moek_checkpoint_problem(session->checkpoint, index, problem_out);
+	if (session->expert_map == NULL)
+		return;
+	problem_out->experts_local = session->experts_local;
+	problem_out->must_understand |= MOEK_EXPERT_MAP;
+}
+
 int32_t tool_open_checkpoint(const struct options *options,
                              struct moek_registry *registry,
                              struct moek_checkpoint **checkpoint_out,
@@ -136,6 +164,8 @@ int32_t tool_open_checkpoint(const struct options *options,
 	const struct moek_checkpoint_options checkpoint_options = {
 		.struct_size = MOEK_INIT(CHECKPOINT_OPTIONS),
 		.family_file = options->family_file,
+		.shard = options->shard,
+		.shards = options->shards,
 	};
 	struct moek_checkpoint *checkpoint = NULL;
 	int32_t status = moek_checkpoint_open_with(registry, options->checkpoint,
@@ -163,6 +193,8 @@ int32_t tool_open(const struct options *options, struct session *session_out,
 		return status;
 	status = tool_open_checkpoint(options, session.registry, &session.checkpoint,
 	                              error_out);
+	if (status == MOEK_OK)
+		status = read_experts(options, &session, error_out);
 	if (status != MOEK_OK) {
 		tool_close(&session);
 		return status;
@@ -175,6 +207,8 @@ void tool_close(struct session *session)
 {
 	moek_checkpoint_close(session->checkpoint);
 	moek_registry_close(session->registry);
+	free(session->expert_map);
+	session->expert_map = NULL;
 	session->checkpoint = NULL;
 	session->registry = NULL;
 }
@@ -189,35 +223,33 @@ static int same_but_number(const struct moek_layer_info *a,
 }
 
 /** Layer @index: 1, or 0 when it is not there or not wanted. */
-static int get_layer(const struct options *options,
-                     const struct moek_checkpoint *checkpoint, uint64_t index,
-                     struct moek_layer_info *info_out, struct moek_problem *problem_out)
+static int get_layer(const struct options *options, const struct session *session,
+                     uint64_t index, struct moek_layer_info *info_out,
+                     struct moek_problem *problem_out)
 {
 	info_out->struct_size = MOEK_INIT(LAYER_INFO);
-	problem_out->struct_size = MOEK_INIT(PROBLEM);
-	return index < moek_checkpoint_layers(checkpoint) &&
-	       moek_checkpoint_layer(checkpoint, index, info_out) == MOEK_OK &&
-	       moek_checkpoint_problem(checkpoint, index, problem_out) == MOEK_OK &&
-	       tool_wants_layer(options, info_out->number);
+	if (moek_checkpoint_layer(session->checkpoint, index, info_out) != MOEK_OK)
+		return 0;
+	tool_problem(session, index, problem_out);
+	return tool_wants_layer(options, info_out->number);
 }
 
-int tool_alike(const struct options *options, const struct moek_checkpoint *checkpoint,
+int tool_alike(const struct options *options, const struct session *session,
                uint64_t from, struct alike *alike_out)
 {
 	struct moek_layer_info info = { 0 };
 	struct moek_problem problem = { 0 };
-	uint64_t count = moek_checkpoint_layers(checkpoint);
+	uint64_t count = moek_checkpoint_layers(session->checkpoint);
 
 	memset(alike_out, 0, sizeof(*alike_out));
-	while (from < count && !get_layer(options, checkpoint, from, &alike_out->info,
+	while (from < count && !get_layer(options, session, from, &alike_out->info,
 	                                  &alike_out->problem))
 		from++;
 	if (from >= count)
 		return 0;
 	alike_out->first = from;
 	alike_out->count = 1;
-	while (get_layer(options, checkpoint, from + alike_out->count, &info,
-	                 &problem) &&
+	while (get_layer(options, session, from + alike_out->count, &info, &problem) &&
 	       same_but_number(&info, &alike_out->info) &&
 	       memcmp(&problem, &alike_out->problem, sizeof(problem)) == 0)
 		alike_out->count++;

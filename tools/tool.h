@@ -32,6 +32,8 @@ struct options {
 	const char *against;
 	const char *family_file;
 	const char *to;
+	const char *experts;    /* local ones */
+	uint32_t shard, shards; /* 0 of 0: the whole */
 	uint64_t threads, tokens, seed;
 	uint64_t first_layer,
 		last_layer; /* numbers N of layers.N; 0 and UINT64_MAX: all */
@@ -68,7 +70,8 @@ enum {
 	COMMAND_CONVERT = 128
 };
 
-/* list.c, explain.c, inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit code. */
+/* list.c, explain.c, inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit
+ * code. */
 int command_list(const struct options *options);
 int command_print_config(const struct options *options);
 int command_explain(const struct options *options);
@@ -104,6 +107,8 @@ int32_t tool_registry(const struct options *options,
 struct session {
 	struct moek_registry *registry;
 	struct moek_checkpoint *checkpoint;
+	int32_t *expert_map; /* of --experts; NULL: all are local */
+	uint64_t experts_local;
 };
 int32_t tool_open(const struct options *options, struct session *session_out,
                   struct moek_error *error_out);
@@ -127,8 +132,11 @@ struct alike {
 };
 /** The next run, among those that --layer and --layers leave, from index @from on. 0:
  * no more. */
-int tool_alike(const struct options *options, const struct moek_checkpoint *checkpoint,
+int tool_alike(const struct options *options, const struct session *session,
                uint64_t from, struct alike *alike_out);
+/** The problem of layer @index, with the local experts of --experts. */
+void tool_problem(const struct session *session, uint64_t index,
+                  struct moek_problem *problem_out);
 
 /** Fill *error_out and return @status, for `return`. */
 int32_t tool_error(struct moek_error *error_out, int32_t status, const char *format,

@@ -36,6 +36,7 @@ static int32_t make_layer(const struct work *work, const char *request,
 	struct progress progress = { .layer = work->name, .start = seconds_now() };
 	struct moek_layer_options options = {
 		.struct_size = MOEK_INIT(LAYER_OPTIONS),
+		.expert_map = work->session->expert_map,
 		.progress = show_progress,
 		.progress_self = &progress,
 	};

@@ -287,6 +287,16 @@ struct moek_layer_options {
 #define MOEK_LAYER_OPTIONS_SIZE_1_0 (8u + 3u * (uint32_t)sizeof(void *))
 
 /**
+ * Fill an expert_map from the numbers of the local experts: "0-7", "0,5,9", "1-63/4" (every
+ * fourth from 1 on), or several of them with commas between. Slots are given in the order of
+ * the text. map_out: [experts], also written on failure. Put *local_out into experts_local
+ * of the problem, and MOEK_EXPERT_MAP into its must_understand. MOEK_BAD_ARGUMENT: an expert
+ * is given twice, or is not there. [any thread]
+ */
+MOEK_API int32_t moek_expert_map_parse(const char *text, uint64_t experts, int32_t *map_out,
+                                       uint64_t *local_out, struct moek_error *error_out);
+
+/**
  * Prepare the weights of one layer on the chosen backend. @source is read during the call
  * only. @options may be NULL.
  *
@@ -397,11 +407,16 @@ MOEK_API int32_t moek_checkpoint_open(struct moek_registry *registry, const char
 struct moek_checkpoint_options {
 	uint32_t struct_size; /* MOEK_CHECKPOINT_OPTIONS_SIZE_1_0 */
 	uint32_t reserved;
+	/** Tensor parallel: this rank of how many; 0 of 0 or 1: the whole. Problems and
+	 *  sources are then of rows of gate and up and of columns of down, whole groups of
+	 *  scales; the bias of down is in shard 0. Sums of all shards' outputs are the layer's.
+	 *  MOEK_REFUSED: more shards than groups. */
+	uint32_t shard, shards;
 	/** An INI that describes the model: where its tensors are, what it computes. NULL:
 	 *  config.json's model_type is one that moek knows. MOEK_BAD_CONFIG if it is bad. */
 	const char *family_file;
 };
-#define MOEK_CHECKPOINT_OPTIONS_SIZE_1_0 (8u + 1u * (uint32_t)sizeof(void *))
+#define MOEK_CHECKPOINT_OPTIONS_SIZE_1_0 (16u + 1u * (uint32_t)sizeof(void *))
 
 /** The same with options; NULL: none. [any thread] */
 MOEK_API int32_t moek_checkpoint_open_with(struct moek_registry *registry, const char *path,
@@ -418,6 +433,7 @@ struct moek_layer_info {
 	const char *family;    /* "qwen3_moe" */
 	const char *format;    /* "compressed-tensors pack-quantized int4" */
 	uint64_t weight_bytes; /* of the routed experts, in the file */
+	uint64_t read_bytes;   /* of them, for this shard */
 	/** Why logits do not follow from the experts' input, or "". */
 	const char *unrouted;
 	/** Experts of every token, which moek does not run: the names of their tensors begin
@@ -425,7 +441,7 @@ struct moek_layer_info {
 	const char *shared;
 	uint64_t shared_bytes;
 };
-#define MOEK_LAYER_INFO_SIZE_1_0 (24u + 5u * (uint32_t)sizeof(void *))
+#define MOEK_LAYER_INFO_SIZE_1_0 (32u + 5u * (uint32_t)sizeof(void *))
 
 MOEK_API uint64_t moek_checkpoint_layers(const struct moek_checkpoint *checkpoint);
 MOEK_API int32_t moek_checkpoint_layer(const struct moek_checkpoint *checkpoint,
