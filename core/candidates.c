@@ -18,7 +18,7 @@ struct asking {
 	struct moek_choice *choice;
 	struct moek_order order;
 	int ignore_unlisted;
-	int is_survey; /* there is no problem: the device answers */
+	enum moek_asked asked;
 };
 
 /** The line that speaks of @name: its own, else its plugin's; NULL: unlisted. */
@@ -215,7 +215,7 @@ static void ask(struct asking *asking, const struct moek_file *file,
 		struct moek_verdict verdict = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
 		uint32_t state = ask_device(entrant, &devices[i], &verdict);
 
-		if (state == MOEK_STATE_READY && !asking->is_survey)
+		if (state == MOEK_STATE_READY && asking->asked == MOEK_ASK_PROBLEM)
 			state = ask_problem(entrant, &problem, &verdict);
 		if (i != 0 && goodness(state) <= goodness(entrant->state))
 			continue;
@@ -287,6 +287,19 @@ static int rule_out_file(struct asking *asking, const char *name, uint32_t *rule
 	}
 }
 
+/** Files that nobody can use, but not all for a fault of theirs. */
+static void settle_broken(struct moek_entrant *entrant, const struct moek_cause *cause)
+{
+	uint32_t state = MOEK_STATE_BROKEN;
+
+	if (cause->verdict.rule == MOEK_RULE_NOT_PLUGIN)
+		state = MOEK_STATE_NOT_PLUGIN;
+	else if (cause->verdict.rule == MOEK_RULE_ISA)
+		state = MOEK_STATE_UNUSABLE;
+	moek_candidate_settle(entrant, state, 0, cause->text);
+	entrant->verdict = cause->verdict;
+}
+
 static int32_t add_file(struct asking *asking, struct moek_file *file, size_t rank,
                         struct moek_error *error_out)
 {
@@ -296,11 +309,12 @@ static int32_t add_file(struct asking *asking, struct moek_file *file, size_t ra
 	int32_t status = MOEK_OK;
 	int is_out = rule_out_file(asking, file->name, &rule, &origin);
 
-	if (!is_out)
+	if (!is_out && asking->asked != MOEK_ASK_NOTES)
 		status = moek_registry_require(asking->registry, file, error_out);
 	if (status != MOEK_OK)
 		return status;
-	if (!is_out && file->state == MOEK_FILE_OPEN) {
+	if (!is_out && file->state == MOEK_FILE_OPEN &&
+	    asking->asked != MOEK_ASK_NOTES) {
 		if (add_experts(asking, file, rank) == MOEK_OK)
 			return MOEK_OK;
 		return moek_fail_memory(error_out, "choice");
@@ -309,12 +323,17 @@ static int32_t add_file(struct asking *asking, struct moek_file *file, size_t ra
 	if (entrant == NULL)
 		return moek_fail_memory(error_out, "choice");
 	entrant->path = file->path;
-	if (is_out) {
+	entrant->note = file->note.text != NULL ? &file->note : NULL;
+	if (is_out)
 		settle_ruled_out(entrant, rule, origin);
-	} else {
-		moek_candidate_settle(entrant, MOEK_STATE_BROKEN, 0, file->cause.text);
-		entrant->verdict = file->cause.verdict;
-	}
+	else if (file->state == MOEK_FILE_BROKEN)
+		settle_broken(entrant, &file->cause);
+	else
+		moek_candidate_settle(entrant, MOEK_STATE_UNOPENED, MOEK_RULE_NONE,
+		                      entrant->note == NULL
+		                              ? "no note: open it to know "
+		                                "more"
+		                              : "");
 	return MOEK_OK;
 }
 
@@ -443,6 +462,7 @@ static int32_t find_order(struct asking *asking, struct moek_error *error_out)
 	int32_t status = MOEK_OK;
 
 	for (size_t i = 0; i < registry->file_count && status == MOEK_OK &&
+	                   asking->asked != MOEK_ASK_NOTES &&
 	                   moek_priority_needs_devices(registry->settings) &&
 	                   !moek_registry_answers_only(registry);
 	     i++)
@@ -484,18 +504,19 @@ static int32_t check_unlisted(const struct asking *asking, struct moek_error *er
 	return MOEK_OK;
 }
 
-int32_t moek_candidates_ask(struct moek_choice *choice, int is_survey,
+int32_t moek_candidates_ask(struct moek_choice *choice, enum moek_asked asked,
                             struct moek_error *error_out)
 {
 	struct moek_registry *registry = choice->registry;
 	struct asking asking = { .registry = registry,
 		                 .choice = choice,
-		                 .is_survey = is_survey };
+		                 .asked = asked };
 	const char *unlisted = moek_settings_value(registry->settings, "unlisted");
 	int32_t status = find_order(&asking, error_out);
 
 	asking.ignore_unlisted = strcmp(unlisted, "ignore") == 0;
-	if (status == MOEK_OK && strcmp(unlisted, "error") == 0 && !is_survey)
+	if (status == MOEK_OK && strcmp(unlisted, "error") == 0 &&
+	    asked == MOEK_ASK_PROBLEM)
 		status = check_unlisted(&asking, error_out);
 	for (size_t i = 0; i < registry->file_count && status == MOEK_OK; i++)
 		if (registry->files[i].shadowed_by == NULL)

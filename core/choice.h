@@ -11,6 +11,14 @@
 #include "core/select.h"
 
 struct moek_loaded;
+struct moek_note;
+
+/** How much is asked of a file. */
+enum moek_asked {
+	MOEK_ASK_NOTES,   /* nothing is opened */
+	MOEK_ASK_DEVICES, /* there is no problem, and the device alone answers */
+	MOEK_ASK_PROBLEM
+};
 
 /** Where a candidate stands: a lower one first. */
 struct moek_place_in_order {
@@ -30,6 +38,7 @@ struct moek_entrant {
 	char found[512];
 	char accepted[256];
 	const char *path;
+	const struct moek_note *note; /* of a file that is not open; NULL: it has none */
 	struct moek_verdict verdict;
 	const struct moek_device *device; /* that the answer is about, or NULL */
 	struct moek_loaded *loaded;       /* NULL: not opened */
@@ -55,9 +64,8 @@ struct moek_choice {
 /** A choice without candidates; NULL: no memory. */
 struct moek_choice *moek_choice_new(struct moek_registry *registry, const char *label);
 
-/** Find every candidate, ask it, and put them in order. With @is_survey there is no
- *  problem, and the device alone answers. Nobody has won yet. */
-int32_t moek_candidates_ask(struct moek_choice *choice, int is_survey,
+/** Find every candidate, ask it, and put them in order. Nobody has won yet. */
+int32_t moek_candidates_ask(struct moek_choice *choice, enum moek_asked asked,
                             struct moek_error *error_out);
 /** Give @entrant the state that goes with @rule, and words for what was found, or "".
  */
@@ -70,7 +78,8 @@ struct moek_problem moek_candidate_problem(const struct moek_problem *problem,
                                            const struct moek_device *device);
 
 /** Everybody's state as far as it depends on no problem. Nobody wins. */
-int32_t moek_survey(struct moek_registry *registry, struct moek_choice **survey_out,
+int32_t moek_survey(struct moek_registry *registry, enum moek_asked asked,
+                    struct moek_choice **survey_out,
                     struct moek_error *error_out);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/note.h"
 #include "core/settings.h"
 #include "core/status.h"
 
@@ -23,9 +24,8 @@
 #define OPTIONS_MOST 256
 #define VERSION_BYTES 8 /* struct_size and version: readable in every descriptor */
 
-__attribute__((format(printf, 4, 5))) static int32_t
-break_with(struct moek_cause *cause_out, uint32_t rule, uint64_t found,
-           const char *format, ...)
+int32_t moek_plugin_break(struct moek_cause *cause_out, uint32_t rule, uint64_t found,
+                          const char *format, ...)
 {
 	va_list arguments;
 
@@ -61,8 +61,8 @@ static int32_t load_library(struct moek_loaded *loaded, const char *path,
 	if (text != NULL && strncmp(text, path, strlen(path)) == 0 &&
 	    strncmp(text + strlen(path), ": ", 2) == 0)
 		text += strlen(path) + 2;
-	return break_with(cause_out, MOEK_RULE_LOAD, 0, "%s",
-	                  text != NULL ? text : "the loader gave no reason");
+	return moek_plugin_break(cause_out, MOEK_RULE_LOAD, 0, "%s",
+	                         text != NULL ? text : "the loader gave no reason");
 }
 
 /** dlsym() looks into dependencies too: the symbol must be this file's own. */
@@ -75,20 +75,20 @@ static int32_t find_symbol(const struct moek_loaded *loaded, const void **symbol
 	Dl_info info;
 
 	if (symbol == NULL)
-		return break_with(cause_out, MOEK_RULE_SYMBOL, 0, "%s", "");
+		return moek_plugin_break(cause_out, MOEK_RULE_SYMBOL, 0, "%s", "");
 	if (dlinfo(loaded->library, RTLD_DI_LINKMAP, &own) != 0 ||
 	    dladdr1(symbol, &info, (void **)&owner, RTLD_DL_LINKMAP) == 0 ||
 	    dladdr1(symbol, &info, (void **)(uintptr_t)&entry, RTLD_DL_SYMENT) == 0 ||
 	    entry == NULL)
-		return break_with(cause_out, MOEK_RULE_SYMBOL, 0,
-		                  SYMBOL " cannot be traced to a file");
+		return moek_plugin_break(cause_out, MOEK_RULE_SYMBOL, 0,
+		                         SYMBOL " cannot be traced to a file");
 	if (owner != own)
-		return break_with(cause_out, MOEK_RULE_SYMBOL_FOREIGN, 0,
-		                  SYMBOL " belongs to the dependency %s",
-		                  owner->l_name);
+		return moek_plugin_break(cause_out, MOEK_RULE_SYMBOL_FOREIGN, 0,
+		                         SYMBOL " belongs to the dependency %s",
+		                         owner->l_name);
 	if ((entry->st_info & 0xf) != STT_OBJECT || entry->st_size < VERSION_BYTES)
-		return break_with(cause_out, MOEK_RULE_SYMBOL, 0,
-		                  SYMBOL " is not a descriptor");
+		return moek_plugin_break(cause_out, MOEK_RULE_SYMBOL, 0,
+		                         SYMBOL " is not a descriptor");
 	*symbol_out = symbol;
 	*bytes_out = entry->st_size;
 	return MOEK_OK;
@@ -105,15 +105,15 @@ static int32_t copy_table(void *mine, size_t mine_bytes, const void *theirs,
 
 	memcpy(&bytes, theirs, sizeof(bytes));
 	if (bytes < least) {
-		break_with(cause_out, MOEK_RULE_ABI_TABLE, bytes, "%s has %u bytes",
-		           what, bytes);
+		moek_plugin_break(cause_out, MOEK_RULE_ABI_TABLE, bytes,
+		                  "%s has %u bytes", what, bytes);
 		cause_out->verdict.accepts = MOEK_ACCEPTS_AT_LEAST;
 		cause_out->verdict.accepted[0] = least;
 		return MOEK_PLUGIN;
 	}
 	if (bytes > TABLE_MOST) {
-		break_with(cause_out, MOEK_RULE_ABI_TABLE, bytes, "%s claims %u bytes",
-		           what, bytes);
+		moek_plugin_break(cause_out, MOEK_RULE_ABI_TABLE, bytes,
+		                  "%s claims %u bytes", what, bytes);
 		cause_out->verdict.accepts = MOEK_ACCEPTS_AT_MOST;
 		cause_out->verdict.accepted[0] = TABLE_MOST;
 		return MOEK_PLUGIN;
@@ -203,7 +203,7 @@ static int32_t read_descriptor(struct moek_loaded *loaded, struct moek_cause *ca
 	memcpy(&major, (const char *)symbol + offsetof(struct moek_plugin, abi_major),
 	       sizeof(major));
 	if (major != MOEK_ABI_MAJOR) {
-		break_with(cause_out, MOEK_RULE_ABI_MAJOR, major, "%s", "");
+		moek_plugin_break(cause_out, MOEK_RULE_ABI_MAJOR, major, "%s", "");
 		cause_out->verdict.accepts = MOEK_ACCEPTS_VALUES;
 		cause_out->verdict.count = 1;
 		cause_out->verdict.accepted[0] = MOEK_ABI_MAJOR;
@@ -214,7 +214,7 @@ static int32_t read_descriptor(struct moek_loaded *loaded, struct moek_cause *ca
 	if (status != MOEK_OK)
 		return status;
 	if (plugin->struct_size > bytes)
-		return break_with(
+		return moek_plugin_break(
 			cause_out, MOEK_RULE_ABI_TABLE, plugin->struct_size,
 			"the descriptor claims %u bytes, the file has %llu of it",
 			plugin->struct_size, (unsigned long long)bytes);
@@ -222,13 +222,13 @@ static int32_t read_descriptor(struct moek_loaded *loaded, struct moek_cause *ca
 	if (slot == NULL && has_devices(plugin))
 		slot = EMPTY_SLOT(plugin, device_slots);
 	if (slot != NULL)
-		return break_with(cause_out, MOEK_RULE_ABI_SLOT, 0,
-		                  "%s of the descriptor is NULL", slot);
+		return moek_plugin_break(cause_out, MOEK_RULE_ABI_SLOT, 0,
+		                         "%s of the descriptor is NULL", slot);
 	if (!moek_plugin_name_is_valid(plugin->name) ||
 	    strcmp(plugin->name, loaded->name) != 0)
-		return break_with(cause_out, MOEK_RULE_ABI_NAME, 0,
-		                  "its name is '%.40s', the file's '%s'", plugin->name,
-		                  loaded->name);
+		return moek_plugin_break(cause_out, MOEK_RULE_ABI_NAME, 0,
+		                         "its name is '%.40s', the file's '%s'",
+		                         plugin->name, loaded->name);
 	return MOEK_OK;
 }
 
@@ -248,22 +248,22 @@ static int32_t read_experts(struct moek_loaded *loaded,
 		return status;
 	slot = EMPTY_SLOT(mine, experts_slots);
 	if (slot != NULL)
-		return break_with(cause_out, MOEK_RULE_ABI_SLOT, 0, "%s of %s is NULL",
-		                  slot, what);
+		return moek_plugin_break(cause_out, MOEK_RULE_ABI_SLOT, 0,
+		                         "%s of %s is NULL", slot, what);
 	if (!moek_plugin_name_is_valid(mine->name))
-		return break_with(
+		return moek_plugin_break(
 			cause_out, MOEK_RULE_ABI_NAME, 0,
 			"%s is named '%.41s': expected a-z 0-9 _ -, at most 40", what,
 			mine->name);
 	if (mine->rank_class < MOEK_NATIVE || mine->rank_class > MOEK_EMULATION)
-		return break_with(cause_out, MOEK_RULE_UNKNOWN_VALUE, mine->rank_class,
-		                  "%s is of the unknown class %u", mine->name,
-		                  mine->rank_class);
+		return moek_plugin_break(
+			cause_out, MOEK_RULE_UNKNOWN_VALUE, mine->rank_class,
+			"%s is of the unknown class %u", mine->name, mine->rank_class);
 	for (uint32_t i = 0; i < loaded->experts_count; i++)
 		if (strcmp(loaded->experts[i].name, mine->name) == 0)
-			return break_with(cause_out, MOEK_RULE_ABI_NAME, 0,
-			                  "two of its experts tables are named '%s'",
-			                  mine->name);
+			return moek_plugin_break(
+				cause_out, MOEK_RULE_ABI_NAME, 0,
+				"two of its experts tables are named '%s'", mine->name);
 	loaded->experts_count++;
 	return MOEK_OK;
 }
@@ -278,9 +278,10 @@ static int32_t read_all_experts(struct moek_loaded *loaded,
 	while (count <= EXPERTS_MOST && list[count] != NULL)
 		count++;
 	if (count == 0 || count > EXPERTS_MOST)
-		return break_with(cause_out, MOEK_RULE_ABI_TABLE, count,
-		                  "%s experts tables: expected 1 to %d, ended by NULL",
-		                  count == 0 ? "no" : "too many", EXPERTS_MOST);
+		return moek_plugin_break(
+			cause_out, MOEK_RULE_ABI_TABLE, count,
+			"%s experts tables: expected 1 to %d, ended by NULL",
+			count == 0 ? "no" : "too many", EXPERTS_MOST);
 	loaded->experts = calloc(count, sizeof(*loaded->experts));
 	if (loaded->experts == NULL)
 		return MOEK_NO_MEMORY;
@@ -330,12 +331,12 @@ static int32_t check_options(const struct moek_loaded *loaded,
 			continue;
 		nearest = moek_nearest(entry->key, plugin->options,
 		                       count_options(plugin));
-		return break_with(cause_out, MOEK_RULE_OPTION, 0,
-		                  "unknown option '%s' at %s%s%s%s", entry->key,
-		                  moek_origin_short(entry->origin),
-		                  nearest != NULL ? "; did you mean '" : "",
-		                  nearest != NULL ? nearest : "",
-		                  nearest != NULL ? "'?" : "");
+		return moek_plugin_break(cause_out, MOEK_RULE_OPTION, 0,
+		                         "unknown option '%s' at %s%s%s%s", entry->key,
+		                         moek_origin_short(entry->origin),
+		                         nearest != NULL ? "; did you mean '" : "",
+		                         nearest != NULL ? nearest : "",
+		                         nearest != NULL ? "'?" : "");
 	}
 	return MOEK_OK;
 }
@@ -405,10 +406,11 @@ static int32_t open_plugin(struct moek_loaded *loaded, struct moek_cause *cause_
 		return MOEK_OK;
 	}
 	if (complaint[0] != '\0')
-		return break_with(cause_out, MOEK_RULE_OPEN, 0, "open() failed: %s",
-		                  complaint);
-	return break_with(cause_out, MOEK_RULE_OPEN, 0, "open() failed with %d (%s)",
-	                  status, moek_status_name(status));
+		return moek_plugin_break(cause_out, MOEK_RULE_OPEN, 0,
+		                         "open() failed: %s", complaint);
+	return moek_plugin_break(cause_out, MOEK_RULE_OPEN, 0,
+	                         "open() failed with %d (%s)", status,
+	                         moek_status_name(status));
 }
 
 static int32_t load(struct moek_loaded *loaded,
@@ -421,6 +423,8 @@ static int32_t load(struct moek_loaded *loaded,
 		status = read_descriptor(loaded, cause_out);
 	if (status == MOEK_OK)
 		status = read_all_experts(loaded, cause_out);
+	if (status == MOEK_OK && request->note != NULL)
+		status = moek_note_compare(request->note, loaded, cause_out);
 	if (status == MOEK_OK)
 		status = check_options(loaded, cause_out);
 	if (status == MOEK_OK)

@@ -8,6 +8,7 @@
 #include <moek/moek.h>
 
 struct moek_log;
+struct moek_note;
 struct moek_settings;
 
 /** Why a plugin is broken: the rule with its numbers, and the words. */
@@ -35,6 +36,7 @@ struct moek_loaded {
 
 struct moek_plugin_request {
 	const char *path, *name;
+	const struct moek_note *note; /* of the file, or NULL: not known */
 	struct moek_log *log;
 	const struct moek_settings *settings;
 };
@@ -47,6 +49,11 @@ int32_t moek_plugin_load(const struct moek_plugin_request *request,
                          struct moek_loaded **loaded_out, struct moek_cause *cause_out);
 /** Closes the plugin; the file stays mapped. NULL is fine. */
 void moek_plugin_unload(struct moek_loaded *loaded);
+
+/** Fill *cause_out with the rule and the words; MOEK_PLUGIN, for `return`. */
+int32_t moek_plugin_break(struct moek_cause *cause_out, uint32_t rule, uint64_t found,
+                          const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
 /** 1: @name may name a plugin or experts: [a-z0-9_-], 1 to 40 characters. */
 int moek_plugin_name_is_valid(const char *name);

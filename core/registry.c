@@ -34,21 +34,48 @@ static void break_file(struct moek_file *file, uint32_t rule, const char *text)
 	snprintf(file->cause.text, sizeof(file->cause.text), "%s", text);
 }
 
-static void look_at(struct moek_file *file)
+static const char *features_of(const struct moek_machine *machine)
 {
-	struct stat status;
+	return machine->features != NULL ? machine->features : "";
+}
 
-	if (stat(file->path, &status) != 0)
+/** Read the note, and leave a file alone that cannot run there, or be opened here. */
+static int32_t read_note(const struct moek_registry *registry, struct moek_file *file)
+{
+	int32_t status = moek_note_read(file->path, &file->note, &file->cause);
+
+	if (status == MOEK_OK && file->note.text != NULL)
+		status = moek_note_judge(&file->note, file->name,
+		                         features_of(&registry->machine), &file->cause);
+	if (status == MOEK_OK && file->note.text != NULL &&
+	    moek_registry_answers_only(registry))
+		status = moek_note_judge(&file->note, file->name,
+		                         features_of(&registry->here), &file->cause);
+	if (status == MOEK_PLUGIN)
+		file->state = MOEK_FILE_BROKEN;
+	return status == MOEK_PLUGIN ? MOEK_OK : status;
+}
+
+/** MOEK_OK, also when it is broken, or MOEK_NO_MEMORY. */
+static int32_t look_at(const struct moek_registry *registry, struct moek_file *file)
+{
+	struct stat facts;
+	int32_t status = MOEK_OK;
+
+	if (stat(file->path, &facts) != 0)
 		break_file(file, MOEK_RULE_NOT_REGULAR, strerror(errno));
-	else if (!S_ISREG(status.st_mode))
+	else if (!S_ISREG(facts.st_mode))
 		break_file(file, MOEK_RULE_NOT_REGULAR, "");
 	else if (!moek_plugin_name_is_valid(file->name))
 		break_file(file, MOEK_RULE_ABI_NAME,
 		           "the file's name is not one: a-z 0-9 _ -, at most 40, then "
 		           ".so");
+	else
+		status = read_note(registry, file);
 	for (char *c = file->name; *c != '\0'; c++)
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
 			*c = '?';
+	return status;
 }
 
 static int32_t add_file(struct moek_registry *registry, const char *folder,
@@ -64,12 +91,12 @@ static int32_t add_file(struct moek_registry *registry, const char *folder,
 	file.name = strndup(entry, strlen(entry) - 3);
 	if (asprintf(&file.path, "%s/%s", folder, entry) < 0)
 		file.path = NULL;
-	if (file.name == NULL || file.path == NULL) {
+	if (file.name == NULL || file.path == NULL ||
+	    look_at(registry, &file) != MOEK_OK) {
 		free(file.name);
 		free(file.path);
 		return moek_fail_memory(error_out, "list of plugins");
 	}
-	look_at(&file);
 	files[registry->file_count++] = file;
 	return MOEK_OK;
 }
@@ -215,6 +242,7 @@ static int32_t open_file(struct moek_registry *registry, struct moek_file *file)
 	const struct moek_plugin_request request = {
 		.path = file->path,
 		.name = file->name,
+		.note = file->note.text != NULL ? &file->note : NULL,
 		.log = &registry->log,
 		.settings = registry->settings,
 	};
@@ -428,6 +456,8 @@ static int32_t fill(struct moek_registry *registry,
 			"elevated rights: the environment and the user's moek.ini "
 			"are not read");
 	status = moek_machine_open(options->facts_file, &registry->machine, error_out);
+	if (status == MOEK_OK && moek_registry_answers_only(registry))
+		status = moek_machine_open(NULL, &registry->here, error_out);
 	if (status == MOEK_OK)
 		status = find_workers(registry, options->workers, error_out);
 	if (status == MOEK_OK)
@@ -472,6 +502,7 @@ void moek_registry_close(struct moek_registry *registry)
 
 		moek_plugin_unload(file->loaded);
 		free(file->devices);
+		moek_note_end(&file->note);
 		free(file->name);
 		free(file->path);
 	}
@@ -479,6 +510,7 @@ void moek_registry_close(struct moek_registry *registry)
 	free(registry->searched);
 	moek_threads_destroy(registry->threads);
 	moek_machine_close(&registry->machine);
+	moek_machine_close(&registry->here);
 	moek_settings_close(registry->settings);
 	pthread_cond_destroy(&registry->changed);
 	pthread_mutex_destroy(&registry->lock);

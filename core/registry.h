@@ -10,6 +10,7 @@
 
 #include "core/device.h"
 #include "core/log.h"
+#include "core/note.h"
 #include "core/plugin.h"
 #include "core/settings.h"
 
@@ -36,6 +37,7 @@ struct moek_file {
 	char *path;
 	const char
 		*shadowed_by; /* path of the file that has this name; NULL: it counts */
+	struct moek_note note;
 	enum moek_file_state state;
 	pthread_t opener;
 
@@ -56,6 +58,7 @@ struct moek_registry {
 	struct moek_log log;
 	struct moek_settings *settings;
 	struct moek_machine machine;
+	struct moek_machine here; /* with facts of another machine: this one; else empty */
 	struct moek_threads *threads;
 	const struct moek_workers *workers;
 	struct moek_file *files; /* by name; shadowed ones follow the one that counts */

@@ -357,6 +357,21 @@ static struct moek_json *options_json(const struct moek_plugin *plugin)
 	return array;
 }
 
+/** What a file says of itself, and what of it the table shows. */
+static void set_note(struct moek_json *object, const struct moek_note *note)
+{
+	struct moek_json *members = moek_json_new_object();
+	const char *key, *value;
+	size_t at = 0;
+
+	while ((key = moek_note_next(note, &at, &value)) != NULL)
+		set_text(members, key, value);
+	moek_json_set(object, "note", members);
+	set_some(object, "version", moek_note_value(note, "version"));
+	set_some(object, "class", moek_note_value(note, "class"));
+	set_some(object, "device", moek_note_value(note, "devices"));
+}
+
 static struct moek_json *backends_json(const struct moek_choice *survey)
 {
 	struct moek_json *array = moek_json_new_array();
@@ -365,6 +380,8 @@ static struct moek_json *backends_json(const struct moek_choice *survey)
 		const struct moek_entrant *entrant = &survey->entrants[i];
 		struct moek_json *object = entrant_json(entrant);
 
+		if (entrant->note != NULL)
+			set_note(object, entrant->note);
 		if (entrant->loaded != NULL) {
 			set_text(object, "version", entrant->loaded->plugin.version);
 			moek_json_set(object, "understands",
@@ -377,12 +394,13 @@ static struct moek_json *backends_json(const struct moek_choice *survey)
 	return array;
 }
 
-struct moek_json *moek_report_registry(struct moek_registry *registry)
+static struct moek_json *survey_json(struct moek_registry *registry,
+                                     enum moek_asked asked)
 {
 	struct moek_json *object;
 	struct moek_choice *survey;
 
-	if (moek_survey(registry, &survey, NULL) != MOEK_OK)
+	if (moek_survey(registry, asked, &survey, NULL) != MOEK_OK)
 		return NULL;
 	object = moek_json_new_object();
 	set_text(object, "version", moek_version());
@@ -394,6 +412,11 @@ struct moek_json *moek_report_registry(struct moek_registry *registry)
 	moek_json_set(object, "searched", searched_json(registry));
 	moek_choice_destroy(survey);
 	return object;
+}
+
+struct moek_json *moek_report_registry(struct moek_registry *registry)
+{
+	return survey_json(registry, MOEK_ASK_DEVICES);
 }
 
 static struct moek_json *files_json(const struct moek_settings *settings)
@@ -732,6 +755,11 @@ char *moek_choice_report(const struct moek_choice *choice, uint32_t view)
 char *moek_registry_report(struct moek_registry *registry, uint32_t view)
 {
 	return view_of(moek_report_registry(registry), view, registry_text);
+}
+
+char *moek_registry_listing(struct moek_registry *registry, uint32_t view)
+{
+	return view_of(survey_json(registry, MOEK_ASK_NOTES), view, registry_text);
 }
 
 char *moek_registry_config(struct moek_registry *registry, uint32_t view)

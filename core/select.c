@@ -328,7 +328,7 @@ int32_t moek_choose(struct moek_registry *registry, const struct moek_problem *p
 	if (status == MOEK_OK)
 		status = moek_problem_read(problem, &choice->problem, error_out);
 	if (status == MOEK_OK)
-		status = moek_candidates_ask(choice, 0, error_out);
+		status = moek_candidates_ask(choice, MOEK_ASK_PROBLEM, error_out);
 	if (status != MOEK_OK) {
 		moek_choice_destroy(choice);
 		return status;
@@ -407,15 +407,15 @@ int32_t moek_choice_next(const struct moek_choice *choice, int32_t status,
 	return MOEK_OK;
 }
 
-int32_t moek_survey(struct moek_registry *registry, struct moek_choice **survey_out,
-                    struct moek_error *error_out)
+int32_t moek_survey(struct moek_registry *registry, enum moek_asked asked,
+                    struct moek_choice **survey_out, struct moek_error *error_out)
 {
 	struct moek_choice *survey = moek_choice_new(registry, NULL);
 	int32_t status;
 
 	if (survey == NULL)
 		return moek_fail_memory(error_out, "survey");
-	status = moek_candidates_ask(survey, 1, error_out);
+	status = moek_candidates_ask(survey, asked, error_out);
 	if (status != MOEK_OK) {
 		moek_choice_destroy(survey);
 		return status;

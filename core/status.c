@@ -72,7 +72,8 @@ static const struct name states[] = {
 	{ MOEK_STATE_REFUSED, "refused" },   { MOEK_STATE_UNUSABLE, "unusable" },
 	{ MOEK_STATE_ABSENT, "absent" },     { MOEK_STATE_MISSING, "missing" },
 	{ MOEK_STATE_DISABLED, "disabled" }, { MOEK_STATE_BROKEN, "broken" },
-	{ MOEK_STATE_FAILED, "failed" },     { 0, NULL },
+	{ MOEK_STATE_FAILED, "failed" },     { MOEK_STATE_UNOPENED, "unopened" },
+	{ MOEK_STATE_NOT_PLUGIN, "not_a_plugin" }, { 0, NULL },
 };
 
 /* By position: bit 0 first. */
@@ -111,6 +112,13 @@ static const struct rule {
 	{ MOEK_RULE_NOT_REGULAR, "not_regular", VALUE_NONE, "not a regular file" },
 	{ MOEK_RULE_WRITABLE, "writable", VALUE_NONE, "others can write the file" },
 	{ MOEK_RULE_ABI_MAJOR, "abi_major", VALUE_NUMBER, NULL },
+	{ MOEK_RULE_MACHINE, "machine", VALUE_NONE, "built for another machine" },
+	{ MOEK_RULE_NOT_PLUGIN, "not_plugin", VALUE_NONE, "not a plugin" },
+	{ MOEK_RULE_NOTE_DISAGREES, "note_disagrees", VALUE_NONE,
+	  "note and descriptor disagree" },
+	{ MOEK_RULE_DAMAGED, "damaged", VALUE_NONE, "the file is damaged" },
+	{ MOEK_RULE_NOTE, "note", VALUE_NONE, "its note is malformed" },
+	{ MOEK_RULE_ABI_MINOR, "abi_minor", VALUE_NUMBER, NULL },
 	{ MOEK_RULE_ABI_TABLE, "abi_table", VALUE_NUMBER, NULL },
 	{ MOEK_RULE_ABI_SLOT, "abi_slot", VALUE_NONE, "a mandatory slot is NULL" },
 	{ MOEK_RULE_ABI_NAME, "abi_name", VALUE_NONE, "its name is not the file's" },

@@ -76,7 +76,7 @@ START_TEST(every_number_has_a_name_of_its_own)
 			1);
 		ck_assert_uint_eq(activations, i);
 	}
-	for (uint32_t i = MOEK_STATE_CHOSEN; i <= MOEK_STATE_FAILED; i++)
+	for (uint32_t i = MOEK_STATE_CHOSEN; i <= MOEK_STATE_NOT_PLUGIN; i++)
 		for (uint32_t j = MOEK_STATE_CHOSEN; j < i; j++)
 			ck_assert_str_ne(moek_state_name(i), moek_state_name(j));
 	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)

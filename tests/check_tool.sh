@@ -56,9 +56,11 @@ fi
 # ---- list and print-config ----
 
 exits 0 'list succeeds in a build tree, with no options' "$moek" list
-shows "$out" 'emulation' 'and shows emulation'
+shows "$out" 'emulation +unopened +emulation +0' 'and shows emulation by its note'
 exits 0 'list --json succeeds' "$moek" list --json
 check 'and is strict JSON' json
+exits 0 'list --open succeeds' "$moek" list --open
+shows "$out" 'emulation\.any +ready' 'and shows who can run'
 exits 0 'print-config succeeds' "$moek" print-config
 shows "$out" 'conf/moek\.ini:[0-9]+' 'and shows where a setting comes from'
 exits 0 'print-config --json succeeds' "$moek" print-config --json

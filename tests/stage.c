@@ -65,6 +65,8 @@ void stage_plugin_in(struct stage *stage, const char *folder, const char *name)
 
 	ck_assert_ptr_nonnull(getenv("MOEK_TEST_FAKES"));
 	snprintf(from, sizeof(from), "%s/%s.so", getenv("MOEK_TEST_FAKES"), name);
+	if (access(from, R_OK) != 0)
+		snprintf(from, sizeof(from), "%s/%s.so", getenv("MOEK_TEST_ZOO"), name);
 	snprintf(to, sizeof(to), "%s/%s", stage->folder, folder);
 	mkdir(to, 0777);
 	snprintf(to, sizeof(to), "%s/%s/%s.so", stage->folder, folder, name);

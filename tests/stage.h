@@ -25,7 +25,7 @@ void stage_begin(struct stage *stage);
 /** Closes and deletes everything. */
 void stage_end(struct stage *stage);
 
-/** Copy NAME.so of the fakes into the stage's folder of plugins. */
+/** Copy NAME.so of the fakes, or of the zoo, into the stage's folder of plugins. */
 void stage_plugin(struct stage *stage, const char *name);
 /** The same under another folder of the stage, made when it is not there. */
 void stage_plugin_in(struct stage *stage, const char *folder, const char *name);

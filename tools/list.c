@@ -28,7 +28,8 @@ static int print_registry(const struct options *options,
 
 int command_list(const struct options *options)
 {
-	return print_registry(options, moek_registry_report);
+	return print_registry(options, options->open ? moek_registry_report
+	                                             : moek_registry_listing);
 }
 
 int command_print_config(const struct options *options)

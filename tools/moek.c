@@ -90,9 +90,11 @@ static const char convert_text[] =
 	"for each thread.\n";
 
 static const struct command commands[] = {
-	{ "list", "", "plugins and devices, each with its state and cause",
-	  "Prints every plugin that is installed or named in moek.ini, and\n"
-	  "every device.\n",
+	{ "list", "", "what is installed: plugins, each with its state and cause",
+	  "Prints every plugin that is installed or named in moek.ini. Nothing of\n"
+	  "a plugin is run: what is known of it is the note in its file. With\n"
+	  "--open the plugins are opened and asked: that lists every device, too,\n"
+	  "and who can run on it.\n",
 	  COMMAND_LIST, 0, command_list },
 	{ "explain", "CHECKPOINT | --problem KEY=VALUE,...",
 	  "who would run the expert layers, and why not the others", explain_text,

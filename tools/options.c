@@ -20,6 +20,7 @@ enum option_id {
 	OPTION_BACKEND,
 	OPTION_THREADS,
 	OPTION_FACTS,
+	OPTION_OPEN,
 	OPTION_PROBLEM,
 	OPTION_AGAINST,
 	OPTION_TO,
@@ -62,6 +63,8 @@ static const struct line {
 	                     "'auto', 'prefer a,b', 'require a' or 'exclude a'" },
 	[OPTION_THREADS] = { "threads", "N", ALL & ~BENCHES,
 	                     "threads; as many as allowed by default" },
+	[OPTION_OPEN] = { "open", NULL, COMMAND_LIST,
+	                  "open the plugins: which cards there are, who can run" },
 	[OPTION_FACTS] = { "facts", "FILE", COMMAND_LIST | COMMAND_EXPLAIN,
 	                   "devices of another machine, in JSON" },
 	[OPTION_PROBLEM] = { "problem", "KEY=VALUE,...", COMMAND_EXPLAIN,
@@ -264,6 +267,9 @@ static int take_option(enum option_id option, const char *value,
 		return TOOL_DONE;
 	case OPTION_THREADS:
 		return parse_number("threads", value, 1, 4096, &options->threads);
+	case OPTION_OPEN:
+		options->open = 1;
+		return TOOL_DONE;
 	case OPTION_FACTS:
 		options->facts = value;
 		return TOOL_DONE;

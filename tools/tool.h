@@ -38,6 +38,7 @@ struct options {
 	uint64_t first_layer,
 		last_layer; /* numbers N of layers.N; 0 and UINT64_MAX: all */
 	uint32_t type;      /* enum moek_type of input and output, or 0 */
+	uint32_t open; /* list: open the plugins */
 	uint32_t checks, json;
 	/* of bench: */
 	struct list token_list, thread_list;

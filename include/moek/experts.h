@@ -258,6 +258,40 @@ struct moek_plugin {
 #define MOEK_PLUGIN_EXPORT __attribute__((visibility("default"))) const
 #endif
 
+/**
+ * What a plugin file says of itself to who only reads it: an ELF note, lines of key=value.
+ * Once in a file, at file scope; the text is a literal, and the ABI is added here:
+ *
+ *     MOEK_PLUGIN_NOTE("id=plain\n" "version=1\n" "class=generic\n" "devices=host\n");
+ *
+ *   id       NAME of NAME.so, as in the descriptor; must be there
+ *   version  as in the descriptor
+ *   class    native, generic or emulation: of its first experts
+ *   devices  kinds that it runs on: host,hip,cuda
+ *   isa      words of the operating system for this CPU that the file needs to be loaded at
+ *            all, with commas; without one of them it is never opened. Sets that kernels
+ *            use after asking the device are isa-run
+ *   arch, formats, needs (libraries), flags, vendor, x-...: for people
+ *   abi-min  oldest minor version of the ABI that the host must have
+ *
+ * Printable ASCII, at most 4096 bytes in all. With a note a plugin is listed and ranked
+ * unopened; without one it is opened to be known. What disagrees with the descriptor
+ * breaks the plugin.
+ */
+#define MOEK_PLUGIN_NOTE(text_)                                                          \
+	static const struct {                                                            \
+		uint32_t owner_bytes, text_bytes, type;                                  \
+		char owner[8];                                                           \
+		char text[(sizeof(MOEK_NOTE_ABI text_) + 2) / 4 * 4];                    \
+	} moek_plugin_note __attribute__((used, aligned(4), section(".note.moek"))) = {  \
+		5, sizeof(MOEK_NOTE_ABI text_) - 1, MOEK_NOTE_TYPE, "moek", MOEK_NOTE_ABI text_  \
+	}
+#define MOEK_NOTE_TYPE 1u
+#define MOEK_NOTE_MOST 4096u
+#define MOEK_NOTE_ABI "abi=" MOEK_NOTE_WORD(MOEK_ABI_MAJOR) "." MOEK_NOTE_WORD(MOEK_ABI_MINOR) "\n"
+#define MOEK_NOTE_WORD(number) MOEK_NOTE_WORD_OF(number)
+#define MOEK_NOTE_WORD_OF(number) #number
+
 /* ---- Help for writing hooks: plain functions, no state ---- */
 
 /** Refuse: nothing would do. Returns 0, for `return`. */

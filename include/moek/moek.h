@@ -113,6 +113,10 @@ enum moek_view { MOEK_TEXT = 1, MOEK_JSON = 2 };
  *  [any thread] */
 MOEK_API char *moek_registry_report(struct moek_registry *registry, uint32_t view);
 
+/** The same from what lies in the files alone: no plugin is opened, so neither devices nor
+ *  what a plugin would say are known. [any thread] */
+MOEK_API char *moek_registry_listing(struct moek_registry *registry, uint32_t view);
+
 /** Every effective setting with where it came from, and those it overrode. [any thread] */
 MOEK_API char *moek_registry_config(struct moek_registry *registry, uint32_t view);
 
@@ -162,7 +166,9 @@ enum moek_state {
 	MOEK_STATE_MISSING = 6,    /* listed, no file */
 	MOEK_STATE_DISABLED = 7,   /* by INI, API or the request */
 	MOEK_STATE_BROKEN = 8,     /* the file */
-	MOEK_STATE_FAILED = 9      /* said yes, then create() said no */
+	MOEK_STATE_FAILED = 9,     /* said yes, then create() said no */
+	MOEK_STATE_UNOPENED = 10,  /* installed; only in moek_registry_listing() */
+	MOEK_STATE_NOT_PLUGIN = 11 /* some other file in a folder of plugins */
 };
 
 MOEK_API const char *moek_state_name(uint32_t state);

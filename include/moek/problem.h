@@ -143,7 +143,13 @@ enum moek_rule {
 	MOEK_RULE_OPTION = 107,           /* an option of [plugin NAME] is unknown or bad */
 	MOEK_RULE_NOT_REGULAR = 201,      /* the path is not a regular file */
 	MOEK_RULE_WRITABLE = 203,         /* the file can be changed by others */
+	MOEK_RULE_MACHINE = 205,          /* built for another machine */
+	MOEK_RULE_NOT_PLUGIN = 206,       /* some other file: no note and no moek_plugin_v1 */
+	MOEK_RULE_NOTE_DISAGREES = 208,   /* note and descriptor say different things */
+	MOEK_RULE_DAMAGED = 209,          /* cut off, or its parts do not fit together */
+	MOEK_RULE_NOTE = 210,             /* the note is not as experts.h has it */
 	MOEK_RULE_ABI_MAJOR = 301,
+	MOEK_RULE_ABI_MINOR = 302,        /* needs a newer host */
 	MOEK_RULE_ABI_TABLE = 303,        /* a table is shorter than version 1.0 */
 	MOEK_RULE_ABI_SLOT = 304,         /* a mandatory slot is NULL */
 	MOEK_RULE_ABI_NAME = 305,         /* the descriptor's name is not the file's */

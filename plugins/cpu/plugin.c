@@ -354,6 +354,15 @@ static const char *const options[] = { "isa", NULL };
 static const struct moek_experts *const tables[] = { &avx512bf16, &avx512vnni, &avx2,
 	                                             &plain, NULL };
 
+/* no isa: plain C runs on every CPU of the file's machine, and the device is asked for
+ * what the others need */
+#define IN_COMMON "id=cpu\nversion=0.1.0\ndevices=host\nformats=int4,mxfp4\n"
+#if defined(CPU_AVX512BF16) || defined(CPU_AVX512VNNI) || defined(CPU_AVX2)
+MOEK_PLUGIN_NOTE(IN_COMMON "class=native\nisa-run=avx2,avx512_vnni,avx512_bf16\n");
+#else
+MOEK_PLUGIN_NOTE(IN_COMMON "class=generic\n");
+#endif
+
 extern MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1;
 MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
 	.struct_size = MOEK_PLUGIN_SIZE_1_0,

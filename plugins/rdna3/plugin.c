@@ -515,6 +515,9 @@ static const struct moek_experts *const experts[] = { &w4a16, &w4a16_mxfp4, NULL
 /* runtime: the HIP library; sysfs, kfd: where the operating system shows its cards */
 static const char *const options[] = { "runtime", "sysfs", "kfd", NULL };
 
+MOEK_PLUGIN_NOTE("id=rdna3\nversion=0.1.0\nclass=native\ndevices=hip\n"
+                 "formats=int4,mxfp4\nneeds=libamdhip64.so\n");
+
 MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
 	.struct_size = MOEK_PLUGIN_SIZE_1_0,
 	.abi_major = MOEK_ABI_MAJOR,

@@ -324,3 +324,5 @@ MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
 	.open = open_plugin,
 	.close = close_plugin,
 };
+
+MOEK_PLUGIN_NOTE("id=plain\nversion=1\nclass=generic\ndevices=host\nformats=bf16\n");
