@@ -78,7 +78,10 @@ static struct moek_matrix random_matrix(const struct moek_scheme *scheme, uint64
 {
 	uint64_t group = scheme->group_size != 0 ? scheme->group_size : columns;
 	uint64_t groups = (columns + group - 1) / group, i;
-	uint64_t code_bytes = rows * ((columns + 1) / 2);
+	int unquantised = cpu_is_rows(scheme);
+	uint64_t code_bytes = rows * (!unquantised                 ? (columns + 1) / 2
+	                              : scheme->weight == MOEK_F32 ? columns * 4
+	                                                           : columns * 2);
 	struct moek_matrix matrix = {
 		.struct_size = MOEK_MATRIX_SIZE_1_0,
 		.weight = scheme->weight,
@@ -91,13 +94,19 @@ static struct moek_matrix random_matrix(const struct moek_scheme *scheme, uint64
 
 	for (i = 0; i < code_bytes; i++)
 		codes[i] = (uint8_t)random_bits();
-	for (i = 0; i < rows * groups; i++)
+	for (i = 0; unquantised && i < rows * columns; i++)
+		store(scheme->weight, codes, i, 0.1f * uniform());
+	for (i = 0; !unquantised && i < rows * groups; i++)
 		if (scheme->scale == MOEK_E8M0)
 			scales[i] = (uint8_t)(121 + below(3));
 		else
 			store(scheme->scale, scales, i, 0.02f + 0.01f * uniform());
 	matrix.codes = codes;
 	matrix.scales = scales;
+	if (unquantised) {
+		free(scales);
+		matrix.scales = NULL;
+	}
 	if (scheme->zero_points) {
 		uint8_t *zeros = bytes(rows * groups);
 
@@ -332,6 +341,10 @@ static const struct moek_experts *table(enum level level)
 	{                                                                              \
 		.weight = MOEK_MXFP4, .scale = MOEK_E8M0, .group_size = 32, .bias = 1  \
 	}
+#define ROWS_OF_TYPE(type)                                                             \
+	{                                                                              \
+		.weight = type                                                         \
+	}
 #define PROBLEM(h, i, type)                                                            \
 	.experts = 5, .experts_local = 5, .top_k = 3, .hidden = h, .intermediate = i,  \
 	.max_tokens = 64, .input_type = type, .output_type = type, .gated = 1,         \
@@ -394,6 +407,26 @@ static const struct {
 	  6,
 	  { PROBLEM(64, 64, MOEK_F16), .activation = MOEK_SILU, .gate_up = MXFP4,
 	    .down = INT4_ZEROS(MOEK_F32, 64) } },
+	{ "bf16 rows",
+	  7,
+	  { PROBLEM(128, 96, MOEK_BF16), .activation = MOEK_SILU,
+	    .gate_up = ROWS_OF_TYPE(MOEK_BF16), .down = ROWS_OF_TYPE(MOEK_BF16) } },
+	{ "bf16 rows, fp16 in, odd",
+	  9,
+	  { PROBLEM(45, 37, MOEK_F16), .activation = MOEK_GELU,
+	    .gate_up = ROWS_OF_TYPE(MOEK_BF16), .down = ROWS_OF_TYPE(MOEK_BF16) } },
+	{ "fp16 and fp32 rows",
+	  5,
+	  { PROBLEM(70, 33, MOEK_BF16), .activation = MOEK_SILU,
+	    .gate_up = ROWS_OF_TYPE(MOEK_F16), .down = ROWS_OF_TYPE(MOEK_F32) } },
+	{ "fp32 and fp16 rows",
+	  2,
+	  { PROBLEM(64, 90, MOEK_F32), .activation = MOEK_SILU,
+	    .gate_up = ROWS_OF_TYPE(MOEK_F32), .down = ROWS_OF_TYPE(MOEK_F16) } },
+	{ "bf16 rows and int4",
+	  6,
+	  { PROBLEM(64, 64, MOEK_BF16), .activation = MOEK_SILU,
+	    .gate_up = ROWS_OF_TYPE(MOEK_BF16), .down = INT4_ZEROS(MOEK_F32, 64) } },
 	{ "many tokens",
 	  60,
 	  { PROBLEM(64, 64, MOEK_BF16), .activation = MOEK_SILU,
@@ -450,6 +483,17 @@ START_TEST(agrees_with_int8_activations)
 	sample_of((size_t)_i, &sample);
 	sample.problem.activations = MOEK_A8_INT8;
 	sample.problem.activations_group = 32;
+	if (cpu_is_rows(&sample.problem.gate_up) || cpu_is_rows(&sample.problem.down)) {
+		struct moek_verdict no = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
+
+		ck_assert_int_eq(
+			table(LEVEL_PLAIN)
+				->supports_quant_scheme(NULL, &sample.problem, &no),
+			0);
+		ck_assert_uint_eq(no.rule, MOEK_RULE_ACTIVATIONS);
+		ck_assert_uint_eq(no.accepted[0], MOEK_A16);
+		return;
+	}
 	check_levels(&sample, cases[_i].name);
 }
 END_TEST
@@ -497,7 +541,7 @@ static void unpack(const struct layout *layout, const uint8_t *packed,
 	                                              : k / 16;
 	const uint8_t *at = unit + layout->head_bytes +
 	                    step % layout->unit_steps * STEP_BYTES +
-	                    r / 16 * (STEP_BYTES / 2) + k / 8 * 64 + r % 16 * 4;
+	                    (k / 8 * ROWS + r) * 4;
 	uint32_t dword;
 
 	memcpy(&dword, at, sizeof(dword));
@@ -508,12 +552,55 @@ static void unpack(const struct layout *layout, const uint8_t *packed,
 	*zero = unit[layout->sets * ROWS * layout->scale_bytes + set * ROWS + r];
 }
 
+/* Bits of one weight of unquantised rows, the same way. */
+static uint32_t unpack_row(const struct layout *layout, const uint8_t *packed,
+                           uint64_t packed_row, uint64_t column)
+{
+	uint64_t r = packed_row % ROWS, k = column % STEP;
+	uint64_t size = layout->format == ROWS_F32 ? 4 : 2;
+	const uint8_t *step = packed + packed_row / ROWS * layout->panel_bytes +
+	                      column / STEP * ROWS * STEP * size;
+	uint32_t bits = 0;
+
+	if (layout->format == ROWS_BF16)
+		memcpy(&bits,
+		       step + ((k / 8 * 4 + k % 4) * ROWS + r) * 4 + k % 8 / 4 * 2, 2);
+	else
+		memcpy(&bits, step + (k * ROWS + r) * size, size);
+	return bits;
+}
+
+static void check_packed_rows(const struct layout *layout,
+                              const struct moek_matrix *matrix, const uint8_t *packed,
+                              int part)
+{
+	uint64_t row, column, size = layout->format == ROWS_F32 ? 4 : 2;
+
+	for (row = 0; row < matrix->rows; row++)
+		for (column = 0; column < matrix->columns; column++) {
+			uint64_t at = row;
+			uint32_t want = 0;
+
+			if (layout->gated)
+				at = row / 16 * 32 + (uint64_t)part * 16 + row % 16;
+			memcpy(&want,
+			       (const uint8_t *)matrix->codes +
+			               (row * matrix->columns + column) * size,
+			       size);
+			ck_assert_uint_eq(unpack_row(layout, packed, at, column), want);
+		}
+}
+
 static void check_packing(const struct layout *layout, const struct moek_matrix *matrix,
                           const uint8_t *packed, int part)
 {
 	uint64_t row, column,
 		groups = (matrix->columns + layout->group - 1) / layout->group;
 
+	if (layout->format >= ROWS_BF16) {
+		check_packed_rows(layout, matrix, packed, part);
+		return;
+	}
 	for (row = 0; row < matrix->rows; row++)
 		for (column = 0; column < matrix->columns; column++) {
 			uint64_t at = row;

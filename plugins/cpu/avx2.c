@@ -45,7 +45,8 @@ INLINE void dot_pairs(__m256i sums[TILE][BLOCK], const uint8_t *codes,
 
 		UNROLL for (uint32_t v = 0; v < BLOCK; v++) weights[v] = nibbles(
 			format,
-			_mm256_loadu_si256((const void *)(codes + j * LINE + v * 32)),
+			_mm256_loadu_si256(
+				(const void *)(codes + j * ROWS * 4 + v * 32)),
 			high);
 		UNROLL for (uint32_t t = 0; t < count; t++)
 		{
@@ -135,7 +136,7 @@ INLINE void pairs_pass(struct panel *panel, const uint32_t half, const uint32_t 
 				prefetch(panel, step + i);
 			UNROLL for (uint32_t set = 0; set < sets; set++)
 			{
-				step_pairs(&pass, codes + half * (STEP_BYTES / 2), rows,
+				step_pairs(&pass, codes + half * LINE, rows,
 				           zeros + set * ROWS, count, format, set);
 				if (is_halved(format) || format == MXFP4_PAIR)
 					close_group(&pass, head,
@@ -155,11 +156,6 @@ INLINE void pairs_pass(struct panel *panel, const uint32_t half, const uint32_t 
 	                       &pass.totals[t][v], sizeof(vector));
 }
 
-#define F32_KERNEL(format, count)                                                      \
-	static void f32_##format##_##count(struct panel *panel)                        \
-	{                                                                              \
-		run_panel(panel, count, format, 0);                                    \
-	}
 #define PAIRS_KERNEL(format, count)                                                    \
 	static void pairs_##format##_##count(struct panel *panel)                      \
 	{                                                                              \
@@ -167,11 +163,13 @@ INLINE void pairs_pass(struct panel *panel, const uint32_t half, const uint32_t 
 		pairs_pass(panel, 1, count, format);                                   \
 	}
 EACH_FORMAT(F32_KERNEL)
+EACH_ROWS(F32_KERNEL)
 EACH_FORMAT(PAIRS_KERNEL)
 
 extern const struct kernels cpu_kernels_avx2;
 const struct kernels cpu_kernels_avx2 = {
-	.panel = { [BY_F32] = FORMATS_OF(f32), [BY_INT8] = FORMATS_OF(pairs) },
+	.panel = { [BY_F32] = { FORMATS_OF(f32), ROWS_OF(f32) },
+	           [BY_INT8] = { FORMATS_OF(pairs) } },
 	.widen = widen,
 	.narrow = narrow,
 	.pack = pack,

@@ -3,21 +3,18 @@
  */
 #include "kernels_avx512.h"
 
-#define F32_KERNEL(format, count)                                                      \
-	static void f32_##format##_##count(struct panel *panel)                        \
-	{                                                                              \
-		run_panel(panel, count, format, 0);                                    \
-	}
 EACH_FORMAT(F32_KERNEL)
+EACH_ROWS(F32_KERNEL)
 EACH_FORMAT(VNNI_KERNEL)
 EACH_FORMAT(BF16_KERNEL)
+EACH_COUNT(BF16_KERNEL, ROWS_BF16)
 
 extern const struct kernels cpu_kernels_avx512bf16;
 const struct kernels cpu_kernels_avx512bf16 = {
 	.bf16 = 1,
-	.panel = { [BY_F32] = FORMATS_OF(f32),
-	           [BY_BF16] = FORMATS_OF(bf16),
-	           [BY_INT8] = FORMATS_OF(vnni) },
+	.panel = { [BY_F32] = { FORMATS_OF(f32), ROWS_OF(f32) },
+	           [BY_BF16] = { FORMATS_OF(bf16), COUNTS(bf16, ROWS_BF16) },
+	           [BY_INT8] = { FORMATS_OF(vnni) } },
 	.widen = widen,
 	.narrow = narrow,
 	.pack = pack_512,

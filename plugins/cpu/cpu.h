@@ -8,7 +8,7 @@
 /* Outputs of a panel; of gate_up 16 gate rows, then their 16 up rows. */
 #define ROWS 32u
 #define HALF (ROWS / 2)
-/* Columns of a step. */
+/* Columns of a step; its bytes when weights have four bits. */
 #define STEP 32u
 #define STEP_BYTES (ROWS * STEP / 2)
 /* Most tokens of one kernel call. */
@@ -28,6 +28,9 @@ enum format {
 	INT4_ZERO_32,
 	INT4_ZERO_MANY,
 	MXFP4_PAIR, /* unit: 2 steps, two sets of scales */
+	ROWS_BF16,  /* unit: all steps, no head */
+	ROWS_F16,
+	ROWS_F32,
 	FORMATS
 };
 
@@ -50,8 +53,10 @@ struct int8_step {
 
 /**
  * One projection in the plugin's layout. A panel is one stream: units of [head][steps].
- * A step is 32 rows x 32 columns: for rows 0..15, then for 16..31, four lines; dword r
- * of line j holds columns 8j .. 8j+7 of row r, lowest nibble first.
+ * A step is 32 rows x 32 columns, read from its first line to its last, as the
+ * processor's own prefetching likes it: for each 8 columns 32 dwords, one of each row,
+ * the lowest nibble first. Unquantised, for each column the 32 rows; with bf16 for each
+ * two columns, 8j + k and 8j + k + 4, 32 dwords that hold both.
  */
 struct layout {
 	uint32_t format;        /* enum format */
@@ -61,7 +66,8 @@ struct layout {
 	uint64_t rows, columns; /* without padding; gate_up: rows = intermediate */
 	uint64_t group;         /* columns of one scale */
 	uint64_t steps;         /* of a row, padding included */
-	uint64_t unit_steps;    /* that share a head; the last unit may have fewer */
+	uint64_t step_bytes;
+	uint64_t unit_steps; /* that share a head; the last unit may have fewer */
 	uint64_t head_bytes;
 	uint64_t panel_bytes;
 	uint64_t panels;
@@ -130,6 +136,8 @@ enum level cpu_level_of_words(const char *features);
 /** Highest level that this CPU has and this operating system lets run. */
 enum level cpu_level_here(void);
 
+/** bf16, fp16 or fp32 weights. */
+int cpu_is_rows(const struct moek_scheme *scheme);
 /** Sizes of a problem. 0: they do not fit 64 bits. */
 int cpu_plan(const struct moek_problem *problem, struct plan *plan_out);
 uint32_t cpu_arithmetic(const struct kernels *kernels,

@@ -292,6 +292,16 @@ static uint64_t tile_start(uint64_t slots, uint64_t tile)
 	return slots * tile / tiles;
 }
 
+/* Does the processor see by itself what a panel reads next? A kernel must read it once,
+ * from the first line to the last, and hardly compute: so measured. */
+static int is_stream(const struct layout *layout, const struct packing *packing,
+                     uint64_t slots)
+{
+	if (layout->format >= ROWS_BF16)
+		return slots <= TILE;
+	return packing->arithmetic == BY_INT8 && slots == 1;
+}
+
 /* The stream to prefetch while a panel runs for the `nth` of `calls` times of its unit.
  */
 static void set_ahead(struct panel *panel, uint64_t unit_bytes, uint64_t nth,
@@ -403,6 +413,7 @@ static void gate_up_piece(void *arg, uint64_t i, uint32_t worker)
 	uint64_t panels = layout->gated ? 2 : 1,
 		 tiles = (piece->slots + TILE - 1) / TILE;
 	uint64_t unit, tile, p, t;
+	int stream = is_stream(layout, &layer->input, piece->slots);
 	struct unit_sums sums;
 
 	(void)worker;
@@ -426,8 +437,12 @@ static void gate_up_piece(void *arg, uint64_t i, uint32_t worker)
 					                 slot / layer->problem.top_k *
 					                         run->input_bytes;
 				}
-				set_ahead(panel, panels * layout->panel_bytes,
-				          tile * panels + p, tiles * panels, panels);
+				panel->ahead = panel->weights;
+				panel->ahead_lines = 0;
+				if (!stream)
+					set_ahead(panel, panels * layout->panel_bytes,
+					          tile * panels + p, tiles * panels,
+					          panels);
 				layer->kernels->panel[layer->input.arithmetic]
 						     [layout->format][count - 1](panel);
 				if (layout->bias)
@@ -451,6 +466,7 @@ static void down_piece(void *arg, uint64_t i, uint32_t worker)
 	                                                          layout->panel_bytes);
 	uint64_t tiles = (piece->slots + TILE - 1) / TILE, unit, tile, t;
 	uint64_t width = output_columns(&layer->plan);
+	int stream = is_stream(layout, &layer->hidden, piece->slots);
 	struct panel panel;
 
 	(void)worker;
@@ -466,7 +482,10 @@ static void down_piece(void *arg, uint64_t i, uint32_t worker)
 			for (t = 0; t < count; t++)
 				panel.rows[t] = run->hidden +
 				                (first + t) * run->hidden_bytes;
-			set_ahead(&panel, layout->panel_bytes, tile, tiles, 1);
+			panel.ahead = panel.weights;
+			panel.ahead_lines = 0;
+			if (!stream)
+				set_ahead(&panel, layout->panel_bytes, tile, tiles, 1);
 			layer->kernels->panel[layer->hidden.arithmetic][layout->format]
 					     [count - 1](&panel);
 			if (layout->bias)

@@ -101,8 +101,8 @@ INLINE void dot_int8(__m512i sums[2][TILE], const uint8_t *codes,
 		odd[0][t] = odd[1][t] = _mm512_setzero_si512();
 	UNROLL for (uint32_t j = j_first; j < j_last; j++)
 	{
-		__m512i top = _mm512_loadu_si512(codes + j * LINE);
-		__m512i low = _mm512_loadu_si512(codes + STEP_BYTES / 2 + j * LINE);
+		__m512i top = _mm512_loadu_si512(codes + 2 * j * LINE);
+		__m512i low = _mm512_loadu_si512(codes + (2 * j + 1) * LINE);
 		__m512i top_even = nibbles(format, top, 0),
 			top_odd = nibbles(format, top, 1);
 		__m512i low_even = nibbles(format, low, 0),
@@ -400,10 +400,9 @@ INLINE void dot_bf16(__m512 sums[4][2][TILE], const uint8_t *codes,
 	{
 		__m512i top[4], low[4];
 
-		bf16_indices(format, _mm512_loadu_si512(codes + j * LINE), zeros[0],
+		bf16_indices(format, _mm512_loadu_si512(codes + 2 * j * LINE), zeros[0],
 		             top);
-		bf16_indices(format,
-		             _mm512_loadu_si512(codes + STEP_BYTES / 2 + j * LINE),
+		bf16_indices(format, _mm512_loadu_si512(codes + (2 * j + 1) * LINE),
 		             zeros[1], low);
 		UNROLL for (uint32_t n = 0; n < 4; n++)
 		{
@@ -484,7 +483,8 @@ INLINE void bf16_panel(struct panel *panel, const uint32_t count,
 					prefetch_step(&ahead, panel->ahead_lines);
 				dot_bf16(sums, codes, rows, table, zeros, count,
 				         format);
-				codes += is_halved(format) ? 2 * LINE : STEP_BYTES;
+				codes += is_halved(format) ? STEP_BYTES / 2
+				                           : STEP_BYTES;
 				UNROLL for (uint32_t t = 0; t < count; t++)
 					rows[t] += is_halved(format) ? STEP : 2 * STEP;
 			}
@@ -499,10 +499,56 @@ INLINE void bf16_panel(struct panel *panel, const uint32_t count,
 			_mm512_storeu_ps(panel->sums[t] + half * HALF, totals[half][t]);
 }
 
+/* Unquantised rows: the pairs of a step lie as those of the activations. */
+INLINE void bf16_rows_panel(struct panel *panel, const uint32_t count)
+{
+	const struct layout *layout = panel->layout;
+	const uint8_t *codes = panel->weights, *ahead = panel->ahead;
+	const uint8_t *rows[TILE];
+	__m512 sums[4][2][TILE];
+
+	UNROLL for (uint32_t t = 0; t < count; t++) rows[t] = panel->rows[t];
+	clear_chains(sums, count);
+	for (uint64_t step = 0; step < layout->steps; step++) {
+		prefetch_step(&ahead, panel->ahead_lines);
+		UNROLL for (uint32_t p = 0; p < STEP / 2; p++)
+		{
+			const uint32_t c = p % CHAINS(count);
+			__m512bh w0 = (__m512bh)_mm512_loadu_si512(codes +
+			                                           2 * p * LINE);
+			__m512bh w1 = (__m512bh)_mm512_loadu_si512(codes +
+			                                           (2 * p + 1) * LINE);
+
+			UNROLL for (uint32_t t = 0; t < count; t++)
+			{
+				__m512bh x = (__m512bh)dword_at(rows[t] + p * 4);
+
+				sums[c][0][t] = _mm512_dpbf16_ps(sums[c][0][t], w0, x);
+				sums[c][1][t] = _mm512_dpbf16_ps(sums[c][1][t], w1, x);
+			}
+		}
+		codes += ROWS * STEP * 2;
+		UNROLL for (uint32_t t = 0; t < count; t++) rows[t] += 2 * STEP;
+	}
+	UNROLL for (uint32_t half = 0; half < 2; half++)
+	{
+		__m512 totals[TILE];
+
+		UNROLL for (uint32_t t = 0; t < count; t++)
+			totals[t] = _mm512_setzero_ps();
+		scale_bf16(totals, sums, half, _mm512_set1_ps(1), count);
+		UNROLL for (uint32_t t = 0; t < count; t++)
+			_mm512_storeu_ps(panel->sums[t] + half * HALF, totals[t]);
+	}
+}
+
 #define BF16_KERNEL(format, count)                                                     \
 	static void bf16_##format##_##count(struct panel *panel)                       \
 	{                                                                              \
-		bf16_panel(panel, count, format);                                      \
+		if (format == ROWS_BF16)                                               \
+			bf16_rows_panel(panel, count);                                 \
+		else                                                                   \
+			bf16_panel(panel, count, format);                              \
 	}
 
 #endif

@@ -43,22 +43,21 @@ INLINE integers integers_of(int32_t value)
 
 INLINE vector scales_f16(const uint8_t *from)
 {
+#if defined(__AVX512F__)
+	return (vector)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
+#elif defined(__F16C__)
+	return (vector)_mm256_cvtph_ps(_mm_loadu_si128((const void *)from));
+#else
 	vector scales;
 	float values[LANES];
 	uint16_t bits[LANES];
-	uint32_t i;
 
 	memcpy(bits, from, sizeof(bits));
-#if defined(__F16C__)
-	for (i = 0; i < LANES; i += 8)
-		_mm256_storeu_ps(values + i, _mm256_cvtph_ps(_mm_loadu_si128(
-						     (const void *)(bits + i))));
-#else
-	for (i = 0; i < LANES; i++)
+	for (uint32_t i = 0; i < LANES; i++)
 		values[i] = moek_f16_to_f32(bits[i]);
-#endif
 	memcpy(&scales, values, sizeof(scales));
 	return scales;
+#endif
 }
 
 INLINE vector scales_of(uint32_t type, const uint8_t *from)
@@ -166,9 +165,7 @@ INLINE integers dwords_at(const uint8_t *step, uint32_t j, uint32_t row)
 {
 	integers dwords;
 
-	memcpy(&dwords,
-	       step + row / HALF * (STEP_BYTES / 2) + j * LINE + row % HALF * 4,
-	       sizeof(dwords));
+	memcpy(&dwords, step + (j * ROWS + row) * 4, sizeof(dwords));
 	return dwords;
 }
 
@@ -356,18 +353,103 @@ INLINE void run_pass(struct panel *panel, const uint32_t row, const uint32_t cou
 	                       sizeof(vector));
 }
 
+/* ---- unquantised rows ---- */
+
+/* Two columns of a step, four apart, for the vector of rows that begins at `row`; @p
+ * counts such pairs. */
+INLINE void pair_at(const enum format format, const uint8_t *step, const uint32_t p,
+                    const uint32_t row, vector pair[2])
+{
+	const uint32_t column = p / 4 * 8 + p % 4;
+	const uint32_t bytes = format == ROWS_F32 ? 4 : 2;
+	const uint8_t *at = step + (column * ROWS + row) * bytes;
+	const uint64_t four = 4 * ROWS * bytes;
+	integers dwords;
+
+	if (format == ROWS_BF16) {
+		memcpy(&dwords, step + (p * ROWS + row) * 4, sizeof(dwords));
+		pair[0] = (vector)(dwords << 16);
+		pair[1] = (vector)(dwords & (int32_t)0xffff0000);
+		return;
+	}
+	if (format == ROWS_F16) {
+		pair[0] = scales_f16(at);
+		pair[1] = scales_f16(at + four);
+	} else {
+		memcpy(&pair[0], at, sizeof(pair[0]));
+		memcpy(&pair[1], at + four, sizeof(pair[1]));
+	}
+}
+
+INLINE void step_rows(vector totals[2][TILE][BLOCK], const uint8_t *codes,
+                      const struct panel *panel, uint64_t step, const uint32_t row,
+                      const uint32_t count, const enum format format)
+{
+	for (uint32_t p = 0; p < STEP / 2; p++) {
+		uint64_t column = step * STEP + p / 4 * 8 + p % 4;
+		vector weights[BLOCK][2];
+
+		UNROLL for (uint32_t v = 0; v < BLOCK; v++)
+			pair_at(format, codes, p, row + v * LANES, weights[v]);
+		UNROLL for (uint32_t t = 0; t < count; t++)
+			UNROLL for (uint32_t h = 0; h < 2; h++)
+		{
+			/* a chain for each of the pair hides latency, while there are
+			 * registers */
+			const uint32_t chain = count <= 2 ? h : 0;
+			float x;
+
+			memcpy(&x, panel->rows[t] + (column + 4 * h) * 4, 4);
+			UNROLL for (uint32_t v = 0; v < BLOCK; v++)
+				totals[chain][t][v] += weights[v][h] * x;
+		}
+	}
+}
+
+INLINE void rows_pass(struct panel *panel, const uint32_t row, const uint32_t count,
+                      const enum format format)
+{
+	const struct layout *layout = panel->layout;
+	const uint32_t chains = count <= 2 ? 2 : 1;
+	const uint8_t *codes = panel->weights;
+	vector totals[2][TILE][BLOCK];
+
+	UNROLL for (uint32_t c = 0; c < chains; c++)
+		UNROLL for (uint32_t t = 0; t < count; t++)
+			UNROLL for (uint32_t v = 0; v < BLOCK; v++)
+				totals[c][t][v] = vector_of(0);
+	for (uint64_t step = 0; step < layout->steps; step++) {
+		if (row == 0)
+			prefetch(panel, step);
+		step_rows(totals, codes, panel, step, row, count, format);
+		codes += ROWS * STEP * (format == ROWS_F32 ? 4 : 2);
+	}
+	UNROLL for (uint32_t t = 0; t < count; t++)
+		UNROLL for (uint32_t v = 0; v < BLOCK; v++)
+	{
+		if (chains == 2)
+			totals[0][t][v] += totals[1][t][v];
+		memcpy(panel->sums[t] + row + v * LANES, &totals[0][t][v],
+		       sizeof(vector));
+	}
+}
+
 INLINE void run_panel(struct panel *panel, const uint32_t count,
                       const enum format format, const int by_int8)
 {
 	for (uint32_t row = 0; row < ROWS; row += BLOCK * LANES)
-		run_pass(panel, row, count, format, by_int8);
+		if (format >= ROWS_BF16)
+			rows_pass(panel, row, count, format);
+		else
+			run_pass(panel, row, count, format, by_int8);
 }
 
-#define VECTOR_KERNEL(format, count)                                                   \
+#define F32_KERNEL(format, count)                                                      \
 	static void f32_##format##_##count(struct panel *panel)                        \
 	{                                                                              \
 		run_panel(panel, count, format, 0);                                    \
-	}                                                                              \
+	}
+#define INT8_KERNEL(format, count)                                                     \
 	static void int8_##format##_##count(struct panel *panel)                       \
 	{                                                                              \
 		run_panel(panel, count, format, 1);                                    \
@@ -382,16 +464,20 @@ INLINE void run_panel(struct panel *panel, const uint32_t count,
 	EACH_COUNT(KERNEL, INT4_ZERO_32)                                               \
 	EACH_COUNT(KERNEL, INT4_ZERO_MANY)                                             \
 	EACH_COUNT(KERNEL, MXFP4_PAIR)
+#define EACH_ROWS(KERNEL)                                                              \
+	EACH_COUNT(KERNEL, ROWS_BF16)                                                  \
+	EACH_COUNT(KERNEL, ROWS_F16)                                                   \
+	EACH_COUNT(KERNEL, ROWS_F32)
 
 #define COUNTS(name, format)                                                           \
 	[format] = { name##_##format##_1, name##_##format##_2, name##_##format##_3,    \
 		     name##_##format##_4 }
 #define FORMATS_OF(name)                                                               \
-	{                                                                              \
-		COUNTS(name, INT4_16), COUNTS(name, INT4_32), COUNTS(name, INT4_MANY), \
-			COUNTS(name, INT4_ZERO_16), COUNTS(name, INT4_ZERO_32),        \
-			COUNTS(name, INT4_ZERO_MANY), COUNTS(name, MXFP4_PAIR)         \
-	}
+	COUNTS(name, INT4_16), COUNTS(name, INT4_32), COUNTS(name, INT4_MANY),         \
+		COUNTS(name, INT4_ZERO_16), COUNTS(name, INT4_ZERO_32),                \
+		COUNTS(name, INT4_ZERO_MANY), COUNTS(name, MXFP4_PAIR)
+#define ROWS_OF(name)                                                                  \
+	COUNTS(name, ROWS_BF16), COUNTS(name, ROWS_F16), COUNTS(name, ROWS_F32)
 
 /* ---- rows of activations ---- */
 

@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+/* Called with constants, so that each call is a copy that knows them. */
+#define INLINE static inline __attribute__((always_inline))
+
 static uint64_t ceil_divide(uint64_t a, uint64_t b)
 {
 	return a / b + (a % b != 0);
@@ -29,6 +32,26 @@ static uint32_t int4_format(const struct moek_scheme *scheme, uint64_t columns)
 	return scheme->zero_points ? format + (INT4_ZERO_16 - INT4_16) : format;
 }
 
+int cpu_is_rows(const struct moek_scheme *scheme)
+{
+	return scheme->weight == MOEK_BF16 || scheme->weight == MOEK_F16 ||
+	       scheme->weight == MOEK_F32;
+}
+
+/* Of so many columns of a canonical row. */
+static uint64_t row_bytes(const struct layout *layout, uint64_t columns)
+{
+	switch (layout->format) {
+	case ROWS_BF16:
+	case ROWS_F16:
+		return columns * 2;
+	case ROWS_F32:
+		return columns * 4;
+	default:
+		return (columns + 1) / 2;
+	}
+}
+
 static void lay_units(struct layout *layout, const struct moek_scheme *scheme)
 {
 	uint32_t zero_bytes = scheme->zero_points ? 1 : 0;
@@ -44,6 +67,11 @@ static void lay_units(struct layout *layout, const struct moek_scheme *scheme)
 	case INT4_MANY:
 	case INT4_ZERO_MANY:
 		layout->unit_steps = ceil_divide(layout->group, STEP);
+		break;
+	case ROWS_BF16:
+	case ROWS_F16:
+	case ROWS_F32:
+		layout->unit_steps = layout->steps;
 		break;
 	case MXFP4_PAIR:
 		layout->sets = 2;
@@ -67,7 +95,13 @@ static int lay(const struct moek_scheme *scheme, struct layout *layout)
 	layout->group = scheme->group_size;
 	if (layout->group == 0 || layout->group > layout->columns)
 		layout->group = layout->columns;
-	if (scheme->weight == MOEK_MXFP4) {
+	layout->step_bytes = STEP_BYTES;
+	if (cpu_is_rows(scheme)) {
+		layout->format = scheme->weight == MOEK_BF16  ? ROWS_BF16
+		                 : scheme->weight == MOEK_F16 ? ROWS_F16
+		                                              : ROWS_F32;
+		layout->step_bytes = ROWS * STEP * row_bytes(layout, 1);
+	} else if (scheme->weight == MOEK_MXFP4) {
 		layout->format = MXFP4_PAIR;
 		layout->group = MOEK_MX_BLOCK;
 		layout->scale_bytes = 1;
@@ -77,7 +111,8 @@ static int lay(const struct moek_scheme *scheme, struct layout *layout)
 	}
 	lay_units(layout, scheme);
 	units = ceil_divide(layout->steps, layout->unit_steps);
-	layout->panel_bytes = moek_size_multiply(layout->steps, STEP_BYTES, &overflow) +
+	layout->panel_bytes = moek_size_multiply(layout->steps, layout->step_bytes,
+	                                         &overflow) +
 	                      moek_size_multiply(units, layout->head_bytes, &overflow);
 	layout->bytes = moek_size_multiply(layout->panels, layout->panel_bytes,
 	                                   &overflow);
@@ -123,7 +158,15 @@ uint32_t cpu_arithmetic(const struct kernels *kernels,
 {
 	if (problem->activations == MOEK_A8_INT8)
 		return BY_INT8;
-	return problem->input_type == MOEK_BF16 && kernels->bf16 ? BY_BF16 : BY_F32;
+	if (problem->input_type != MOEK_BF16 || !kernels->bf16)
+		return BY_F32;
+	/* 4-bit weights and bf16 are exact in bf16 */
+	return problem->gate_up.weight == MOEK_F16 ||
+	                       problem->gate_up.weight == MOEK_F32 ||
+	                       problem->down.weight == MOEK_F16 ||
+	                       problem->down.weight == MOEK_F32
+	               ? BY_F32
+	               : BY_BF16;
 }
 
 void cpu_packing(const struct layout *layout, const struct kernels *kernels,
@@ -168,74 +211,173 @@ static const struct moek_matrix *panel_row(const struct layout *layout,
 
 static uint64_t unit_offset(const struct layout *layout, uint64_t unit)
 {
-	return unit * (layout->head_bytes + layout->unit_steps * STEP_BYTES);
+	return unit * (layout->head_bytes + layout->unit_steps * layout->step_bytes);
 }
 
-/* 32 codes of a row. Those of padding are 0: the activations there are 0, so any would
- * do. */
-static void read_codes(const struct moek_matrix *matrix, uint64_t row, uint64_t column,
-                       uint8_t *codes)
+/* 32 columns of a row, zeros where it ends: the activations there are 0, so any number
+ * would do. */
+INLINE void read_step(const struct layout *layout, const uint8_t *row, uint64_t step,
+                      const uint64_t bytes, uint8_t *codes)
 {
-	uint64_t row_bytes = (matrix->columns + 1) / 2;
-	const uint8_t *from = (const uint8_t *)matrix->codes + row * row_bytes;
-	uint64_t left = column < matrix->columns ? matrix->columns - column : 0;
+	uint64_t column = step * STEP;
+	uint64_t left = column < layout->columns ? layout->columns - column : 0;
 
 	if (left >= STEP) {
-		memcpy(codes, from + column / 2, STEP / 2);
+		memcpy(codes, row + step * bytes, bytes);
 		return;
 	}
-	memset(codes, 0, STEP / 2);
-	if (left == 0)
-		return;
-	memcpy(codes, from + column / 2, left / 2);
-	if (left % 2 != 0)
-		codes[left / 2] = from[(column + left) / 2] & 15u;
+	memset(codes, 0, bytes);
+	memcpy(codes, row + step * bytes, row_bytes(layout, left));
+	if (bytes == STEP / 2 && left % 2 != 0)
+		codes[left / 2] &= 15u; /* its high nibble is nobody's */
 }
 
-static void pack_codes(const struct layout *layout, const struct moek_matrix *matrix,
-                       uint64_t row, uint64_t r, uint8_t *panel)
+/* Where dword `i` of a row's step lies, counted in dwords; the same for words. */
+INLINE uint64_t place(const uint32_t format, uint64_t i)
 {
-	uint64_t step, j, offset;
-	uint8_t codes[STEP / 2] = { 0 };
+	/* words: i and i + 4 of each eight make a dword */
+	return format == ROWS_BF16 ? (i / 8 * 4 + i % 4) * ROWS * 2 + i % 8 / 4
+	                           : i * ROWS;
+}
 
-	for (step = 0; step < layout->steps; step++) {
-		if (matrix != NULL)
-			read_codes(matrix, row, step * STEP, codes);
-		offset = unit_offset(layout, step / layout->unit_steps) +
-		         layout->head_bytes + step % layout->unit_steps * STEP_BYTES +
-		         r / HALF * (STEP_BYTES / 2);
-		for (j = 0; j < 4; j++)
-			memcpy(panel + offset + j * LINE + r % HALF * 4, codes + j * 4,
-			       4);
+/* A step, dword by dword or word by word. A row that is NULL is padding. */
+INLINE void pack_step(const struct layout *layout, const uint8_t *const rows[ROWS],
+                      uint64_t step, const uint32_t format, const uint64_t bytes,
+                      uint8_t *to)
+{
+	const uint64_t unit = format == ROWS_BF16 || format == ROWS_F16 ? 2 : 4;
+	const uint64_t stride = format == ROWS_BF16 ? 4 : unit;
+	/* the same columns of the next panel: too many streams for the processor to see
+	 */
+	const uint64_t ahead = (layout->gated ? HALF : ROWS) *
+	                       row_bytes(layout, layout->columns);
+	uint8_t codes[ROWS][STEP * 4];
+	uint64_t r, i;
+
+	for (r = 0; r < ROWS; r++) {
+		if (rows[r] == NULL) {
+			memset(codes[r], 0, bytes);
+			continue;
+		}
+		read_step(layout, rows[r], step, bytes, codes[r]);
+		if (step * bytes % LINE < bytes)
+			__builtin_prefetch(rows[r] + step * bytes + ahead);
+	}
+	for (i = 0; i < bytes / unit; i++)
+		for (r = 0; r < ROWS; r++)
+			memcpy(to + place(format, i) * unit + r * stride,
+			       codes[r] + i * unit, unit);
+}
+
+INLINE void pack_steps(const struct layout *layout, const uint8_t *const rows[ROWS],
+                       const uint32_t format, const uint64_t bytes, uint8_t *panel)
+{
+	for (uint64_t step = 0; step < layout->steps; step++) {
+		uint8_t *to = panel + unit_offset(layout, step / layout->unit_steps) +
+		              layout->head_bytes +
+		              step % layout->unit_steps * layout->step_bytes;
+
+		pack_step(layout, rows, step, format, bytes, to);
 	}
 }
 
-/* Scales of padding are 0, its zero points 8. */
-static void pack_head(const struct layout *layout, const struct moek_matrix *matrix,
-                      uint64_t row, uint64_t r, uint8_t *panel)
+static void pack_codes(const struct layout *layout, const uint8_t *const rows[ROWS],
+                       uint8_t *panel)
+{
+	switch (layout->format) {
+	case ROWS_BF16:
+		pack_steps(layout, rows, ROWS_BF16, STEP * 2, panel);
+		break;
+	case ROWS_F16:
+		pack_steps(layout, rows, ROWS_F16, STEP * 2, panel);
+		break;
+	case ROWS_F32:
+		pack_steps(layout, rows, ROWS_F32, STEP * 4, panel);
+		break;
+	default:
+		pack_steps(layout, rows, INT4_32, STEP / 2, panel);
+		break;
+	}
+}
+
+/* Where a row of a panel comes from; matrix NULL: padding. */
+struct origin {
+	const struct moek_matrix *matrix;
+	uint64_t row;
+};
+
+/* Scales of one size. Those of padding are 0. */
+INLINE void pack_scales(const struct layout *layout, const struct origin origins[ROWS],
+                        const uint64_t bytes, uint8_t *panel)
 {
 	uint64_t groups = ceil_divide(layout->columns, layout->group);
-	uint64_t sets = ceil_divide(layout->steps, layout->unit_steps) * layout->sets,
-		 set;
-	int has_zero = layout->format >= INT4_ZERO_16 &&
-	               layout->format <= INT4_ZERO_MANY;
+	uint64_t sets = ceil_divide(layout->steps, layout->unit_steps) * layout->sets;
 
-	for (set = 0; set < sets; set++) {
-		uint8_t *head = panel + unit_offset(layout, set / layout->sets);
-		uint64_t at = set % layout->sets * ROWS + r, from = row * groups + set;
-		int real = matrix != NULL && set < groups;
+	for (uint64_t set = 0; set < sets; set++) {
+		uint8_t *to = panel + unit_offset(layout, set / layout->sets) +
+		              set % layout->sets * ROWS * bytes;
 
-		if (real)
-			memcpy(head + at * layout->scale_bytes,
-			       (const uint8_t *)matrix->scales +
-			               from * layout->scale_bytes,
-			       layout->scale_bytes);
-		else
-			memset(head + at * layout->scale_bytes, 0, layout->scale_bytes);
-		if (has_zero)
-			head[layout->sets * ROWS * layout->scale_bytes + at] =
-				real && matrix->zeros != NULL ? matrix->zeros[from] : 8;
+		for (uint64_t r = 0; r < ROWS; r++) {
+			const struct moek_matrix *matrix = origins[r].matrix;
+
+			if (matrix != NULL && set < groups)
+				memcpy(to + r * bytes,
+				       (const uint8_t *)matrix->scales +
+				               (origins[r].row * groups + set) * bytes,
+				       bytes);
+			else
+				memset(to + r * bytes, 0, bytes);
+		}
 	}
+}
+
+/* Those of padding, and of a matrix without any, are 8. */
+static void pack_zeros(const struct layout *layout, const struct origin origins[ROWS],
+                       uint8_t *panel)
+{
+	uint64_t groups = ceil_divide(layout->columns, layout->group);
+	uint64_t sets = ceil_divide(layout->steps, layout->unit_steps) * layout->sets;
+
+	for (uint64_t set = 0; set < sets; set++) {
+		uint8_t *to = panel + unit_offset(layout, set / layout->sets) +
+		              layout->sets * ROWS * layout->scale_bytes +
+		              set % layout->sets * ROWS;
+
+		for (uint64_t r = 0; r < ROWS; r++) {
+			const struct moek_matrix *matrix = origins[r].matrix;
+
+			to[r] = matrix != NULL && matrix->zeros != NULL && set < groups
+			                ? matrix->zeros[origins[r].row * groups + set]
+			                : 8;
+		}
+	}
+}
+
+static void pack_heads(const struct layout *layout, const struct origin origins[ROWS],
+                       uint8_t *panel)
+{
+	switch (layout->scale_bytes) {
+	case 1:
+		pack_scales(layout, origins, 1, panel);
+		break;
+	case 2:
+		pack_scales(layout, origins, 2, panel);
+		break;
+	case 4:
+		pack_scales(layout, origins, 4, panel);
+		break;
+	default: /* unquantised */
+		break;
+	}
+	if (layout->format >= INT4_ZERO_16 && layout->format <= INT4_ZERO_MANY)
+		pack_zeros(layout, origins, panel);
+}
+
+static float bias_of(const struct origin *origin)
+{
+	return origin->matrix != NULL && origin->matrix->bias != NULL
+	               ? origin->matrix->bias[origin->row]
+	               : 0.0f;
 }
 
 /* Bytes of a head behind its scales and zero points. */
@@ -254,21 +396,24 @@ void cpu_pack_matrix(const struct layout *layout, const struct moek_matrix *firs
 	uint64_t panel, r;
 
 	for (panel = 0; panel < layout->panels; panel++, to += layout->panel_bytes) {
-		clear_heads(layout, to);
-		for (r = 0; r < ROWS; r++) {
-			uint64_t row;
-			const struct moek_matrix *matrix = panel_row(
-				layout, first, second, panel * ROWS + r, &row);
+		struct origin origins[ROWS];
+		const uint8_t *rows[ROWS] = { NULL };
 
-			pack_codes(layout, matrix, row, r, to);
-			pack_head(layout, matrix, row, r, to);
+		for (r = 0; r < ROWS; r++) {
+			struct origin *origin = &origins[r];
+
+			origin->matrix = panel_row(layout, first, second,
+			                           panel * ROWS + r, &origin->row);
+			if (origin->matrix != NULL)
+				rows[r] = (const uint8_t *)origin->matrix->codes +
+				          origin->row *
+				                  row_bytes(layout, layout->columns);
 			if (layout->bias)
-				bias[panel * ROWS + r] = matrix != NULL &&
-				                                         matrix->bias !=
-				                                                 NULL
-				                                 ? matrix->bias[row]
-				                                 : 0.0f;
+				bias[panel * ROWS + r] = bias_of(origin);
 		}
+		clear_heads(layout, to);
+		pack_heads(layout, origins, to);
+		pack_codes(layout, rows, to);
 	}
 }
 
@@ -279,8 +424,11 @@ static int fits(const struct layout *layout, const struct moek_scheme *scheme,
 
 	if (matrix->rows != layout->rows || matrix->columns != layout->columns ||
 	    matrix->weight != scheme->weight || matrix->scale != scheme->scale ||
-	    matrix->scales == NULL || matrix->codes == NULL ||
-	    matrix->column_group != NULL)
+	    matrix->codes == NULL || matrix->column_group != NULL)
+		return 0;
+	if (cpu_is_rows(scheme))
+		return 1;
+	if (matrix->scales == NULL)
 		return 0;
 	/* a row of one group may call it by any size that holds the row */
 	if (matrix->group_size != layout->group &&

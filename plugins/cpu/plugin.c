@@ -41,19 +41,23 @@ static int32_t supports_weight(const struct moek_problem *problem,
                                const struct moek_scheme *scheme,
                                struct moek_verdict *no_out)
 {
-	static const uint64_t weights[] = { MOEK_INT4, MOEK_MXFP4 };
+	static const uint64_t weights[] = { MOEK_INT4, MOEK_MXFP4, MOEK_BF16, MOEK_F16,
+		                            MOEK_F32 };
 	static const uint64_t scales[] = { MOEK_F16, MOEK_BF16, MOEK_F32 };
 	static const uint64_t e8m0[] = { MOEK_E8M0 };
 	static const uint64_t groups[] = { 16, 32, 64, 128, 0 };
 	static const uint64_t block[] = { 32 };
 
 	no_out->projection = scheme == &problem->down ? MOEK_DOWN : MOEK_GATE_UP;
-	if (scheme->weight != MOEK_INT4 && scheme->weight != MOEK_MXFP4)
+	if (scheme->weight != MOEK_INT4 && scheme->weight != MOEK_MXFP4 &&
+	    !cpu_is_rows(scheme))
 		return moek_refuse_values(no_out, MOEK_RULE_WEIGHT, scheme->weight,
-		                          weights, 2);
+		                          weights, 5);
 	if (scheme->column_groups)
 		return moek_refuse(no_out, MOEK_RULE_COLUMN_GROUPS,
 		                   scheme->column_groups);
+	if (cpu_is_rows(scheme))
+		return 1;
 	if (scheme->weight == MOEK_MXFP4) {
 		if (scheme->scale != MOEK_E8M0)
 			return moek_refuse_values(no_out, MOEK_RULE_SCALE,
@@ -91,6 +95,12 @@ static int32_t supports_quant_scheme(void *plugin, const struct moek_problem *pr
 	if (problem->activations != MOEK_A16 && problem->activations != MOEK_A8_INT8)
 		return moek_refuse_values(no_out, MOEK_RULE_ACTIVATIONS,
 		                          problem->activations, kinds, 2);
+	if (problem->activations == MOEK_A8_INT8 &&
+	    (cpu_is_rows(&problem->gate_up) || cpu_is_rows(&problem->down))) {
+		moek_refuse_values(no_out, MOEK_RULE_ACTIVATIONS, problem->activations,
+		                   kinds, 1);
+		return moek_refuse_note(no_out, "int8 activations: 4-bit weights only");
+	}
 	if (problem->activations == MOEK_A8_INT8 &&
 	    problem->activations_group != STEP) {
 		moek_refuse(no_out, MOEK_RULE_ACTIVATIONS, problem->activations);
