@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define SYMBOL "moek_plugin_v1"
 #define TABLE_MOST 65536 /* bytes of a table: above it is rubbish */
@@ -48,6 +49,15 @@ int moek_plugin_name_is_valid(const char *name)
 
 /* ---- the file's one symbol ---- */
 
+/** "NAME.so.1: " and no path: the loader speaks of a library that it does not find. */
+static int names_a_library(const char *text)
+{
+	size_t length = strcspn(text, ":/");
+	const char *end = memmem(text, length, ".so", 3);
+
+	return text[length] == ':' && end != NULL;
+}
+
 static int32_t load_library(struct moek_loaded *loaded, const char *path,
                             struct moek_cause *cause_out)
 {
@@ -61,8 +71,88 @@ static int32_t load_library(struct moek_loaded *loaded, const char *path,
 	if (text != NULL && strncmp(text, path, strlen(path)) == 0 &&
 	    strncmp(text + strlen(path), ": ", 2) == 0)
 		text += strlen(path) + 2;
-	return moek_plugin_break(cause_out, MOEK_RULE_LOAD, 0, "%s",
-	                         text != NULL ? text : "the loader gave no reason");
+	return moek_plugin_break(
+		cause_out,
+		text != NULL && names_a_library(text) ? MOEK_RULE_LIBRARY
+						      : MOEK_RULE_LOAD,
+		0, "%s", text != NULL ? text : "the loader gave no reason");
+}
+
+/* ---- the libraries that it brings ---- */
+
+/** Is the library @name that this process has the file @own? -1: neither is known. */
+static int is_same_library(const char *name, const char *own, char *other_out,
+                           size_t bytes)
+{
+	void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+	struct stat mine, theirs;
+	struct link_map *map;
+	int is_same = -1;
+
+	if (library == NULL)
+		return -1;
+	if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && stat(own, &mine) == 0 &&
+	    stat(map->l_name, &theirs) == 0) {
+		is_same = mine.st_dev == theirs.st_dev && mine.st_ino == theirs.st_ino;
+		snprintf(other_out, bytes, "%s", map->l_name);
+	}
+	dlclose(library);
+	return is_same;
+}
+
+/** A library is found by its name first: another plugin's may have taken the place of
+ *  the one that lies beside this file, where $ORIGIN of @folders says. */
+static int32_t check_library(const struct moek_plugin_request *request,
+                             const char *name, const char *folders,
+                             struct moek_cause *cause_out)
+{
+	const char *slash = strrchr(request->path, '/');
+	char own[4096], other[4096];
+
+	while (*folders != '\0' && slash != NULL) {
+		size_t length = strcspn(folders, ":");
+
+		if (strncmp(folders, "$ORIGIN", 7) == 0 &&
+		    snprintf(own, sizeof(own), "%.*s%.*s/%s",
+		             (int)(slash - request->path), request->path,
+		             (int)length - 7, folders + 7, name) < (int)sizeof(own) &&
+		    is_same_library(name, own, other, sizeof(other)) == 0)
+			return moek_plugin_break(
+				cause_out, MOEK_RULE_TWO_HELPERS, 0,
+				"needs its own %s, but another one was here first: %s",
+				name, other);
+		folders += length + (folders[length] == ':');
+	}
+	return MOEK_OK;
+}
+
+static int32_t check_libraries(const struct moek_loaded *loaded,
+                               const struct moek_plugin_request *request,
+                               struct moek_cause *cause_out)
+{
+	const char *strings = NULL, *folders = "";
+	struct link_map *own;
+	int32_t status = MOEK_OK;
+
+	if (dlinfo(loaded->library, RTLD_DI_LINKMAP, &own) != 0)
+		return MOEK_OK;
+	for (const ElfW(Dyn) *entry = own->l_ld; entry->d_tag != DT_NULL; entry++)
+		if (entry->d_tag ==
+		    DT_STRTAB) /* the loader may have moved it already */
+			strings = (const char *)(entry->d_un.d_ptr < own->l_addr
+			                                 ? entry->d_un.d_ptr +
+			                                           own->l_addr
+			                                 : entry->d_un.d_ptr);
+	for (const ElfW(Dyn) *entry = own->l_ld; entry->d_tag != DT_NULL; entry++)
+		if (strings != NULL &&
+		    (entry->d_tag == DT_RUNPATH || entry->d_tag == DT_RPATH))
+			folders = strings + entry->d_un.d_val;
+	for (const ElfW(Dyn) *entry = own->l_ld;
+	     entry->d_tag != DT_NULL && status == MOEK_OK; entry++)
+		if (strings != NULL && entry->d_tag == DT_NEEDED)
+			status = check_library(request, strings + entry->d_un.d_val,
+			                       folders, cause_out);
+	return status;
 }
 
 /** dlsym() looks into dependencies too: the symbol must be this file's own. */
@@ -417,8 +507,13 @@ static int32_t load(struct moek_loaded *loaded,
                     const struct moek_plugin_request *request,
                     struct moek_cause *cause_out)
 {
-	int32_t status = load_library(loaded, request->path, cause_out);
+	int32_t status;
 
+	if (request->step != NULL)
+		request->step("load");
+	status = load_library(loaded, request->path, cause_out);
+	if (status == MOEK_OK)
+		status = check_libraries(loaded, request, cause_out);
 	if (status == MOEK_OK)
 		status = read_descriptor(loaded, cause_out);
 	if (status == MOEK_OK)
@@ -427,6 +522,8 @@ static int32_t load(struct moek_loaded *loaded,
 		status = moek_note_compare(request->note, loaded, cause_out);
 	if (status == MOEK_OK)
 		status = check_options(loaded, cause_out);
+	if (status == MOEK_OK && request->step != NULL)
+		request->step("open");
 	if (status == MOEK_OK)
 		status = open_plugin(loaded, cause_out);
 	return status;

@@ -39,6 +39,7 @@ struct moek_plugin_request {
 	const struct moek_note *note; /* of the file, or NULL: not known */
 	struct moek_log *log;
 	const struct moek_settings *settings;
+	void (*step)(const char *step); /* told before "load" and "open"; may be NULL */
 };
 
 /**

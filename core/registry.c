@@ -3,6 +3,7 @@
 
 #include "core/registry.h"
 
+#include "core/probe.h"
 #include "core/report.h"
 #include "core/status.h"
 #include "core/threads.h"
@@ -246,8 +247,20 @@ static int32_t open_file(struct moek_registry *registry, struct moek_file *file)
 		.log = &registry->log,
 		.settings = registry->settings,
 	};
-	int32_t status = moek_plugin_load(&request, &file->loaded, &file->cause);
+	const struct moek_machine *here = moek_registry_answers_only(registry)
+	                                          ? &registry->here
+	                                          : &registry->machine;
+	const struct moek_probe probe = {
+		.path = file->path,
+		.name = file->name,
+		.features = features_of(here),
+		.log = &registry->log,
+		.settings = registry->settings,
+	};
+	int32_t status = moek_probe_run(&probe, &file->cause);
 
+	if (status == MOEK_OK)
+		status = moek_plugin_load(&request, &file->loaded, &file->cause);
 	if (status != MOEK_OK || file->loaded->plugin.list == NULL ||
 	    moek_registry_answers_only(registry))
 		return status;

@@ -16,7 +16,7 @@
 /* ---- the environment ---- */
 
 struct environment {
-	char *config, *plugin_dirs, *check, *threads, *home;
+	char *config, *plugin_dirs, *check, *threads, *home, *cache_home;
 };
 
 /** The only place that reads it. Nothing is read under elevated rights. */
@@ -31,6 +31,7 @@ static int read_environment(int is_ignored, struct environment *environment_out)
 		{ "MOEK_CHECK", &environment_out->check },
 		{ "MOEK_THREADS", &environment_out->threads },
 		{ "HOME", &environment_out->home },
+		{ "XDG_CACHE_HOME", &environment_out->cache_home },
 	};
 
 	memset(environment_out, 0, sizeof(*environment_out));
@@ -53,23 +54,10 @@ static void end_environment(struct environment *environment)
 	free(environment->check);
 	free(environment->threads);
 	free(environment->home);
+	free(environment->cache_home);
 }
 
 /* ---- what a setting may say ---- */
-
-int moek_settings_boolean(const char *value)
-{
-	static const char *const yes[] = { "on", "yes", "true" };
-	static const char *const no[] = { "off", "no", "false" };
-
-	for (size_t i = 0; i < 3; i++) {
-		if (strcmp(value, yes[i]) == 0)
-			return 1;
-		if (strcmp(value, no[i]) == 0)
-			return 0;
-	}
-	return -1;
-}
 
 /** What is wrong with @value, or NULL. */
 static const char *boolean_rule(const char *value)
@@ -114,6 +102,35 @@ static const char *folders_rule(const char *value)
 	                                            : NULL;
 }
 
+static const char *probe_rule(const char *value)
+{
+	return strcmp(value, "auto") != 0 && strcmp(value, "always") != 0 &&
+	                       strcmp(value, "never") != 0
+	               ? "auto, always or never"
+	               : NULL;
+}
+
+static const char *seconds_rule(const char *value)
+{
+	size_t digits = strspn(value, "0123456789");
+
+	return digits == 0 || digits > 3 || value[digits] != '\0' ||
+	                       strtoul(value, NULL, 10) == 0
+	               ? "a number of seconds from 1 to 999"
+	               : NULL;
+}
+
+static const char *file_rule(const char *value)
+{
+	return value[0] != '/' ? "an absolute path" : NULL;
+}
+
+static const char *cache_rule(const char *value)
+{
+	return value[0] != '/' && value[0] != '\0' ? "an absolute path, or nothing"
+	                                           : NULL;
+}
+
 static const struct known_key {
 	const char *name;
 	const char *(*rule)(const char *value);
@@ -125,6 +142,10 @@ static const struct known_key {
 	{ "on_degraded", degraded_rule, "warn" },
 	{ "threads", threads_rule, "0" },
 	{ "checks", boolean_rule, "off" },
+	{ "probe", probe_rule, "auto" },
+	{ "probe_helper", file_rule, MOEK_PROBE_HELPER },
+	{ "probe_seconds", seconds_rule, "10" },
+	{ "cache", cache_rule, "" },
 };
 #define KNOWN_KEYS (sizeof(known_keys) / sizeof(known_keys[0]))
 
@@ -398,6 +419,33 @@ static int32_t add_environment(struct moek_settings *settings,
 	return status;
 }
 
+/** Where caches are kept, as the user's variables say. */
+static int32_t add_cache(struct moek_settings *settings,
+                         const struct environment *environment,
+                         struct moek_error *error_out)
+{
+	struct moek_setting setting = { "registry", "cache", NULL };
+	const char *variable = "XDG_CACHE_HOME", *below = "/moek";
+	const char *folder = environment->cache_home;
+	char *path;
+	int32_t status;
+
+	if (folder == NULL || folder[0] != '/') {
+		variable = "HOME";
+		folder = environment->home;
+		below = "/.cache/moek";
+	}
+	if (folder == NULL || folder[0] != '/')
+		return MOEK_OK;
+	if (asprintf(&path, "%s%s", folder, below) < 0)
+		return moek_fail_memory(error_out, "settings");
+	setting.value = path;
+	status = add_entry(settings, MOEK_LEVEL_BUILT_IN, &setting, variable,
+	                   error_out);
+	free(path);
+	return status;
+}
+
 static int32_t add_options(struct moek_settings *settings,
                            const struct moek_registry_options *options,
                            struct moek_error *error_out)
@@ -464,41 +512,6 @@ static void settle(struct moek_settings *settings)
 		for (size_t j = i + 1; j < settings->count && entry->in_force; j++)
 			entry->in_force = !overrides(&settings->entries[j], entry);
 	}
-}
-
-const struct moek_entry *moek_settings_get(const struct moek_settings *settings,
-                                           const char *section, const char *key)
-{
-	for (size_t i = 0; i < settings->count; i++) {
-		const struct moek_entry *entry = &settings->entries[i];
-
-		if (entry->in_force && entry->key != NULL &&
-		    strcmp(entry->key, key) == 0 &&
-		    strcmp(entry->section, section) == 0)
-			return entry;
-	}
-	return NULL;
-}
-
-const struct moek_entry *moek_settings_plugin(const struct moek_settings *settings,
-                                              const char *plugin, const char *key)
-{
-	char section[64];
-
-	snprintf(section, sizeof(section), "plugin %s", plugin);
-	return moek_settings_get(settings, section, key);
-}
-
-const char *moek_settings_value(const struct moek_settings *settings, const char *key)
-{
-	return moek_settings_get(settings, "registry", key)->value;
-}
-
-const char *moek_origin_short(const char *origin)
-{
-	const char *slash = strrchr(origin, '/');
-
-	return slash != NULL ? slash + 1 : origin;
 }
 
 /* ---- folders of plugins ---- */
@@ -613,6 +626,8 @@ int32_t moek_settings_open(const struct moek_registry_options *options,
 	status = moek_ini_self_test(error_out);
 	if (status == MOEK_OK)
 		status = add_built_in(settings, error_out);
+	if (status == MOEK_OK)
+		status = add_cache(settings, &environment, error_out);
 	if (status == MOEK_OK)
 		status = add_files(settings, options->config_file, &environment,
 		                   place->system_file, error_out);

@@ -16,7 +16,7 @@ prefix=$(variable prefix)
 
 exits 0 'make install DESTDIR= succeeds' make -C "$MOEK_TEST_BUILD" install DESTDIR="$stage"
 root=$stage$prefix
-for file in bin/moek lib/libmoek.so lib/moek/emulation.so include/moek/moek.h \
+for file in bin/moek lib/libmoek.so lib/moek/emulation.so libexec/moek/moek-probe include/moek/moek.h \
 	include/moek/experts.h include/moek/problem.h include/moek/formats.h \
 	lib/pkgconfig/moek.pc lib/pkgconfig/moek-plugin.pc share/man/man1/moek.1 \
 	share/bash-completion/completions/moek etc/moek/moek.ini; do

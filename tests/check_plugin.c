@@ -125,7 +125,7 @@ END_TEST
 
 START_TEST(a_missing_dependency_is_named_by_the_loader)
 {
-	breaks("symbol_in_dependency", MOEK_RULE_LOAD, "good_host.so: cannot open");
+	breaks("symbol_in_dependency", MOEK_RULE_LIBRARY, "good_host.so: cannot open");
 }
 END_TEST
 

@@ -186,6 +186,32 @@ START_TEST(the_environment_can_be_left_out)
 }
 END_TEST
 
+START_TEST(caches_are_where_the_users_variables_say)
+{
+	char expected[1024];
+
+	unsetenv("XDG_CACHE_HOME");
+	setenv("HOME", stage.folder, 1);
+	open_it();
+	snprintf(expected, sizeof(expected), "%s/.cache/moek", stage.folder);
+	VALUE("cache", expected);
+	SOURCE("cache", "HOME");
+	setenv("XDG_CACHE_HOME", "/elsewhere", 1);
+	open_it();
+	VALUE("cache", "/elsewhere/moek");
+	setenv("XDG_CACHE_HOME", "relative", 1);
+	open_it();
+	VALUE("cache", expected);
+	user_file("[registry]\ncache =\n");
+	open_it();
+	VALUE("cache", "");
+	place.elevated = 1;
+	open_it();
+	VALUE("cache", "");
+	SOURCE("cache", "built-in");
+}
+END_TEST
+
 START_TEST(elevated_rights_read_no_environment)
 {
 	setenv("MOEK_THREADS", "not a number", 1);
@@ -214,6 +240,11 @@ static const struct {
 	{ "[registry]\nthreads = 99999999999999999999\n", "2: threads = 9999" },
 	{ "[registry]\nthreads = 1x\n", "2: threads = 1x: expected a number" },
 	{ "[registry]\nthreads =\n", "2: threads = : expected a number" },
+	{ "[registry]\nprobe = on\n", "2: probe = on: expected auto, always or never" },
+	{ "[registry]\nprobe_seconds = 0\n", "2: probe_seconds = 0: expected a number" },
+	{ "[registry]\nprobe_helper = moek-probe\n",
+	  "2: probe_helper = moek-probe: expected an absolute path" },
+	{ "[registry]\ncache = here\n", "2: cache = here: expected an absolute path" },
 	{ "[registry]\nunlisted = yes\n",
 	  "2: unlisted = yes: expected append, ignore" },
 	{ "[registry]\non_degraded = no\n",
@@ -359,6 +390,7 @@ int main(void)
 	               a_priority_section_of_the_user_replaces_the_systems_whole);
 	tcase_add_test(tests, one_file_alone_when_it_is_named);
 	tcase_add_test(tests, the_environment_can_be_left_out);
+	tcase_add_test(tests, caches_are_where_the_users_variables_say);
 	tcase_add_test(tests, elevated_rights_read_no_environment);
 	tcase_add_loop_test(tests, a_bad_setting_names_its_line, 0,
 	                    (int)(sizeof(bad) / sizeof(bad[0])));

@@ -90,14 +90,19 @@ int32_t tool_registry(const struct options *options,
 		.log = print_log,
 		.checks = options->checks,
 	};
-	char build[4000], plugins[4096], config[4096];
+	char build[4000], plugins[4096], config[4096], helper[4096];
+	const struct moek_setting probe = { "registry", "probe_helper", helper };
 	size_t dirs = 0;
 	int32_t status;
 
 	while (options->plugin_dirs[dirs] != NULL)
 		dirs++;
-	if (find_build_tree(build, sizeof(build)))
+	if (find_build_tree(build, sizeof(build))) {
 		use_build_tree(options, build, plugins, config, &registry_options);
+		snprintf(helper, sizeof(helper), "%s/core/moek-probe", build);
+		registry_options.settings = &probe;
+		registry_options.setting_count = 1;
+	}
 	status = moek_registry_open(&registry_options, registry_out, error_out);
 	options->plugin_dirs[dirs] = NULL; /* there may be a next one */
 	return status;

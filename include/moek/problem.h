@@ -154,8 +154,16 @@ enum moek_rule {
 	MOEK_RULE_ABI_SLOT = 304,         /* a mandatory slot is NULL */
 	MOEK_RULE_ABI_NAME = 305,         /* the descriptor's name is not the file's */
 	MOEK_RULE_ISA = 401,              /* the CPU lacks an instruction set */
+	MOEK_RULE_PROBE_CRASH = 501,      /* it ended the process that tried it, by a signal */
+	MOEK_RULE_PROBE_TIME = 502,       /* it gave no answer in time */
+	MOEK_RULE_PROBE_HELPER = 503,     /* probe = always, and moek-probe does not run */
+	MOEK_RULE_PROBE_EXIT = 505,       /* it called exit() */
+	MOEK_RULE_PROBE_NOISE = 506,      /* it wrote to standard output */
+	MOEK_RULE_SIDE_EFFECT = 507,      /* opening it changed the process around it */
+	MOEK_RULE_LIBRARY = 601,          /* a library that it needs is missing */
 	MOEK_RULE_SYMBOL = 602,           /* no moek_plugin_v1 in this file */
 	MOEK_RULE_SYMBOL_FOREIGN = 603,   /* moek_plugin_v1 belongs to a dependency */
+	MOEK_RULE_TWO_HELPERS = 604,      /* another plugin's library of the same name came first */
 	MOEK_RULE_LOAD = 605,             /* the dynamic loader said no: its text is given */
 	MOEK_RULE_OPEN = 606,             /* the plugin's open() failed */
 	MOEK_RULE_DEVICE_KIND = 701,      /* no such device in this machine */

@@ -26,7 +26,7 @@ packages="inih jansson"
 mkdir "$work/objects"
 (cd "$work/objects" && $CLANG $flags -fsanitize=fuzzer-no-link -std=c11 -pthread -c \
 	-I"$work" -I"$source" -I"$source/include" -I"$source/tests" \
-	-DMOEK_PLUGIN_DIR='"/nonexistent"' -DMOEK_CONFIG_FILE='"/nonexistent"' \
+	-DMOEK_PLUGIN_DIR='"/nonexistent"' -DMOEK_PROBE_HELPER='"/nonexistent"' -DMOEK_CONFIG_FILE='"/nonexistent"' \
 	$(pkg-config --cflags $packages) "$source"/core/*.c "$source/tests/kit.c")
 
 failed=0

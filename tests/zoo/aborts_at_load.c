@@ -4,14 +4,14 @@
 
 #include <stdlib.h>
 
-static const struct moek_experts any = { FAKE_EXPERTS("any", MOEK_GENERIC) };
-static const struct moek_experts *const experts[] = { &any, NULL };
-
 __attribute__((constructor)) static void load(void)
 {
 	abort();
 }
 
-MOEK_PLUGIN_NOTE("id=aborts_at_load\nversion=0\nclass=generic\ndevices=host\n");
+static const struct moek_experts any = { FAKE_EXPERTS("any", MOEK_NATIVE) };
+static const struct moek_experts *const experts[] = { &any, NULL };
+
+MOEK_PLUGIN_NOTE("id=aborts_at_load\nversion=0\nclass=native\ndevices=host\n");
 MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = { FAKE_PLUGIN("aborts_at_load",
 	                                                             experts) };

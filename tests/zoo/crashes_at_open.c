@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads from nowhere when it is opened, after some last words. */
+#include "tests/fakes/fake.h"
+
+#include <stdio.h>
+
+static int32_t open_plugin(const struct moek_host *host, void **plugin_out)
+{
+	const volatile int *volatile nowhere = NULL;
+
+	fprintf(stderr, "first words\nabout to read from nowhere\n");
+	(void)*nowhere;
+	*plugin_out = (void *)(uintptr_t)host;
+	return MOEK_OK;
+}
+
+static const struct moek_experts any = { FAKE_EXPERTS("any", MOEK_NATIVE) };
+static const struct moek_experts *const experts[] = { &any, NULL };
+
+MOEK_PLUGIN_NOTE("id=crashes_at_open\nversion=0\nclass=native\ndevices=host\n");
+MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
+	FAKE_PLUGIN_BUT_OPEN("crashes_at_open", experts),
+	.open = open_plugin,
+};
