@@ -291,9 +291,6 @@ static void close_plugin(void *plugin)
 
 static const struct moek_experts *const experts[] = { &any, NULL };
 
-MOEK_PLUGIN_NOTE("id=emulation\nversion=0.1.0\nclass=emulation\ndevices=host\n"
-                 "formats=int4,int8,mxfp4,bf16,fp16,fp32\n");
-
 MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
 	.struct_size = MOEK_PLUGIN_SIZE_1_0,
 	.abi_major = MOEK_ABI_MAJOR,
