@@ -310,7 +310,7 @@ START_TEST(listing_opens_nothing)
 	report = moek_registry_listing(stage.registry, MOEK_TEXT);
 	ck_assert_uint_eq(stage_logged(&stage, "6", "talks_at_open"), 0);
 	ck_assert_ptr_nonnull(
-		strstr(report, "aborts_at_load  unopened      generic  0"));
+		strstr(report, "aborts_at_load  unopened      native  0"));
 	ck_assert_ptr_nonnull(strstr(report, "no note: open it to know more"));
 	ck_assert_ptr_nonnull(strstr(report, "not_a_plugin"));
 	ck_assert_ptr_nonnull(strstr(report, "missing"));

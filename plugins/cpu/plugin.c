@@ -366,7 +366,7 @@ static const struct moek_experts *const tables[] = { &avx512bf16, &avx512vnni, &
 
 /* no isa: plain C runs on every CPU of the file's machine, and the device is asked for
  * what the others need */
-#define IN_COMMON "id=cpu\nversion=0.1.0\ndevices=host\nformats=int4,mxfp4\n"
+#define IN_COMMON "id=cpu\nversion=0.1.0\ndevices=host\nformats=int4,mxfp4,bf16,fp16,fp32\n"
 #if defined(CPU_AVX512BF16) || defined(CPU_AVX512VNNI) || defined(CPU_AVX2)
 MOEK_PLUGIN_NOTE(IN_COMMON "class=native\nisa-run=avx2,avx512_vnni,avx512_bf16\n");
 #else
