@@ -775,7 +775,7 @@ int32_t moek_checkpoint_problem(const struct moek_checkpoint *checkpoint,
 	layer = &checkpoint->layers[index].experts;
 	memset(problem_out, 0, sizeof(*problem_out));
 	problem_out->struct_size = MOEK_PROBLEM_SIZE_1_0;
-	problem_out->activations = MOEK_A16;
+	problem_out->activations = layer->activations;
 	if (model->router.weight_on_input)
 		problem_out->must_understand = MOEK_WEIGHT_ON_INPUT;
 	problem_out->experts = model->experts;

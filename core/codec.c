@@ -5,11 +5,11 @@
 #include "core/codec.h"
 #include "core/json.h"
 #include "core/log.h"
+#include "core/pattern.h"
 #include "core/problem.h"
 #include "core/shard.h"
 #include "core/status.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -17,9 +17,9 @@
 #include <moek/formats.h>
 
 static const struct moek_codec *const codecs[] = {
-	&moek_codec_rows,
-	&moek_codec_packed,
-	&moek_codec_blocks,
+	&moek_codec_rows,  &moek_codec_packed,     &moek_codec_blocks,
+	&moek_codec_quark, &moek_codec_packed_fp4, &moek_codec_gptq,
+	&moek_codec_awq,   &moek_codec_fp8,        &moek_codec_deepseek_fp4,
 };
 
 #define CODECS (sizeof(codecs) / sizeof(codecs[0]))
@@ -111,6 +111,26 @@ int32_t moek_layer_need(const struct moek_expert_layer *layer, const char *name,
 		moek_tensor_text(&expected).text, (unsigned long long)layer->experts,
 		(unsigned long long)layer->hidden,
 		(unsigned long long)layer->intermediate);
+}
+
+int32_t moek_layer_single(const struct moek_expert_layer *layer, const char *name,
+                          struct moek_tensor *tensor_out, struct moek_error *error_out)
+{
+	static const uint64_t one = 1;
+	int32_t status = moek_checkpoint_tensor(layer->checkpoint, name, tensor_out,
+	                                        error_out);
+
+	if (status == MOEK_OK && tensor_out->rank == 0 &&
+	    is_one_of(tensor_out->dtype, "F32 BF16 F16"))
+		return MOEK_OK;
+	return status == MOEK_OK ? moek_layer_need(layer, name, "F32 BF16 F16", 1, &one,
+	                                           tensor_out, error_out)
+	                         : status;
+}
+
+const char *moek_type_dtype(uint32_t type)
+{
+	return type == MOEK_BF16 ? "BF16" : type == MOEK_F16 ? "F16" : "F32";
 }
 
 struct moek_rows_of moek_part_rows(enum moek_part part, uint32_t order, uint64_t hidden,
@@ -222,6 +242,19 @@ const float *moek_view_floats(struct moek_scratch *scratch, const void *data,
 	return to;
 }
 
+const void *moek_turn_scalars(struct moek_scratch *scratch, const void *data,
+                              uint32_t type, uint64_t rows, uint64_t groups)
+{
+	uint64_t bytes = moek_scalar_bytes(type);
+	uint8_t *to = moek_scratch_take(scratch, rows * groups * bytes, bytes);
+
+	for (uint64_t g = 0; g < groups && to != NULL; g++)
+		for (uint64_t r = 0; r < rows; r++)
+			memcpy(to + (r * groups + g) * bytes,
+			       (const uint8_t *)data + (g * rows + r) * bytes, bytes);
+	return to;
+}
+
 const uint8_t *moek_view_zeros(struct moek_scratch *scratch, const void *words,
                                const struct moek_rows_of *of, uint64_t groups)
 {
@@ -306,13 +339,22 @@ static const struct moek_json *member(const struct moek_json *object, const char
 	return moek_json_kind(value) == MOEK_JSON_NULL ? NULL : value;
 }
 
-/** The codec that the config names; NULL: none that moek has. */
+static int means(const struct moek_codec *codec, const char *method)
+{
+	const char *const *known = codec->methods;
+
+	if (known == NULL || method == NULL)
+		return known == NULL && method == NULL;
+	while (*known != NULL && strcasecmp(*known, method) != 0)
+		known++;
+	return *known != NULL;
+}
+
+/** The first codec that the config may mean; NULL: none that moek has. */
 static const struct moek_codec *declared_codec(const char *method)
 {
 	for (size_t i = 0; i < CODECS; i++)
-		if (method == NULL ? codecs[i]->method == NULL
-		                   : codecs[i]->method != NULL &&
-		                             strcasecmp(codecs[i]->method, method) == 0)
+		if (means(codecs[i], method))
 			return codecs[i];
 	return NULL;
 }
@@ -333,13 +375,15 @@ int moek_codec_present(struct moek_expert_layer *layer)
 static int32_t refuse_method(const char *path, const char *method,
                              struct moek_error *error_out)
 {
-	char known[128] = "none";
+	char known[256] = "none";
 	size_t used = strlen(known);
 
-	for (size_t i = 0; i < CODECS && used < sizeof(known); i++)
-		if (codecs[i]->method != NULL)
-			used += (size_t)snprintf(known + used, sizeof(known) - used,
-			                         ", %s", codecs[i]->method);
+	for (size_t i = 0; i < CODECS; i++)
+		for (const char *const *m = codecs[i]->methods; m != NULL && *m != NULL;
+		     m++)
+			if (declared_codec(*m) == codecs[i] && used < sizeof(known))
+				used += (size_t)snprintf(
+					known + used, sizeof(known) - used, ", %s", *m);
 	return moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_WEIGHT,
 	                 "%s: quant_method \"%.64s\" is not read; read are: %s", path,
 	                 method, known);
@@ -368,66 +412,139 @@ int32_t moek_codec_declared(const char *config_path,
 	                          : refuse_method(config_path, method, error_out);
 }
 
-/** An entry of an ignore list covers @module or a part of its path. Patterns ("re:")
- *  are not followed: an expert layer that only they leave out is an error. */
-static int covers(const char *entry, const char *module)
+/** Does an entry of an ignore list cover @module, or a part of its path? */
+static int32_t covers(const struct moek_expert_layer *layer, const char *entry,
+                      const char *module, int *covers_out, struct moek_error *error_out)
 {
 	size_t length = strlen(entry);
 
-	if (strncmp(entry, module, length) == 0 &&
-	    (module[length] == '.' || module[length] == '\0'))
-		return 1;
-	return strncmp(entry, "re:", 3) != 0 && length < 256 &&
-	       strchr(entry, '*') != NULL && fnmatch(entry, module, 0) == 0;
+	if (strncmp(entry, "re:", 3) == 0)
+		return moek_pattern_fits(entry + 3, module, layer->config_path,
+		                         covers_out, error_out);
+	*covers_out = (strncmp(entry, module, length) == 0 &&
+	               (module[length] == '.' || module[length] == '\0')) ||
+	              (strchr(entry, '*') != NULL && moek_glob_fits(entry, module));
+	return MOEK_OK;
+}
+
+/** Entries of a list; AWQ means any part of a name. */
+static int32_t find_in_list(const struct moek_expert_layer *layer,
+                            const struct moek_json *list, int is_awq, int *found,
+                            struct moek_error *error_out)
+{
+	struct moek_tensor_name module = moek_layer_name(layer, 0, MOEK_PART_GATE, "");
+	int32_t status = MOEK_OK;
+
+	for (size_t n = 0; n < moek_json_count(list) && !*found && status == MOEK_OK;
+	     n++) {
+		const char *entry = moek_json_string(moek_json_at(list, n), NULL);
+
+		if (entry == NULL)
+			continue;
+		status = covers(layer, entry, module.text, found, error_out);
+		*found = *found || (is_awq && strstr(module.text, entry) != NULL);
+	}
+	return status;
+}
+
+/** "dynamic" of GPTQModel: "-:PATTERN" leaves out. */
+static int32_t find_in_dynamic(const struct moek_expert_layer *layer,
+                               const struct moek_json *rules, int *found,
+                               struct moek_error *error_out)
+{
+	struct moek_tensor_name module = moek_layer_name(layer, 0, MOEK_PART_GATE, "");
+	void *cursor = NULL;
+	const char *key;
+	size_t bytes;
+	int32_t status = MOEK_OK;
+
+	while (status == MOEK_OK && !*found &&
+	       moek_json_next(rules, &cursor, &key, &bytes) != NULL)
+		if (strncmp(key, "-:", 2) == 0)
+			status = moek_pattern_fits(key + 2, module.text,
+			                           layer->config_path, found,
+			                           error_out);
+	return status;
+}
+
+/** "extra_config" of AutoRound: a module of 16 bits and more is left out. */
+static int32_t find_in_extra(const struct moek_expert_layer *layer,
+                             const struct moek_json *rules, int *found,
+                             struct moek_error *error_out)
+{
+	struct moek_tensor_name module = moek_layer_name(layer, 0, MOEK_PART_GATE, "");
+	const struct moek_json *value;
+	void *cursor = NULL;
+	const char *key;
+	size_t bytes;
+	int64_t bits;
+	int fits = 0;
+	int32_t status = MOEK_OK;
+
+	while (status == MOEK_OK && !*found &&
+	       (value = moek_json_next(rules, &cursor, &key, &bytes)) != NULL) {
+		status = covers(layer, key, module.text, &fits, error_out);
+		*found = fits &&
+		         moek_json_integer(moek_json_get(value, "bits"), &bits) &&
+		         bits >= 16;
+	}
+	return status;
 }
 
 /** The config itself says that the experts of this layer are not quantised. */
-static int is_left_out(const struct moek_expert_layer *layer,
-                       const struct moek_json *quantization)
+static int32_t is_left_out(const struct moek_expert_layer *layer,
+                           const struct moek_json *quantization, int *out,
+                           struct moek_error *error_out)
 {
 	static const char *const keys[] = { "ignore", "modules_to_not_convert",
 		                            "exclude", "ignored_layers" };
-	struct moek_tensor_name module = moek_layer_name(layer, 0, MOEK_PART_GATE, "");
+	const char *method = moek_json_string(member(quantization, "quant_method"),
+	                                      NULL);
+	int is_awq = method != NULL && strcasecmp(method, "awq") == 0;
+	int32_t status = MOEK_OK;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		const struct moek_json *list = moek_json_get(quantization, keys[i]);
-
-		for (size_t n = 0; n < moek_json_count(list); n++) {
-			const char *entry = moek_json_string(moek_json_at(list, n),
-			                                     NULL);
-
-			if (entry != NULL && covers(entry, module.text))
-				return 1;
-		}
-	}
-	return 0;
+	*out = 0;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && status == MOEK_OK; i++)
+		status = find_in_list(layer, moek_json_get(quantization, keys[i]),
+		                      is_awq, out, error_out);
+	if (status == MOEK_OK)
+		status = find_in_dynamic(layer, moek_json_get(quantization, "dynamic"),
+		                         out, error_out);
+	if (status == MOEK_OK)
+		status = find_in_extra(layer,
+		                       moek_json_get(quantization, "extra_config"), out,
+		                       error_out);
+	return status;
 }
 
 static int32_t choose_codec(struct moek_expert_layer *layer,
                             const struct moek_json *quantization,
                             struct moek_error *error_out)
 {
+	const char *method = moek_json_string(member(quantization, "quant_method"),
+	                                      NULL);
 	const struct moek_codec *declared, *present;
+	int left_out = 0;
 	int32_t status = moek_codec_declared(layer->config_path, quantization,
 	                                     &declared, error_out);
 
 	if (status != MOEK_OK)
 		return status;
 	present = present_codec(layer);
-	if (present == &moek_codec_rows && declared != present &&
-	    is_left_out(layer, quantization))
-		declared = present;
-	if (present != NULL && present != declared)
+	if (present == &moek_codec_rows && declared != present)
+		status = is_left_out(layer, quantization, &left_out, error_out);
+	if (status != MOEK_OK)
+		return status;
+	if (present != NULL && !left_out && !means(present, method))
 		return moek_fail(
 			error_out, MOEK_BAD_FILE, 0,
 			"%s: quant_method %s asks for %s, but the experts of %s are "
 			"stored as %s",
-			layer->config_path,
-			declared->method != NULL ? declared->method : "(none)",
+			layer->config_path, method != NULL ? method : "(none)",
 			declared->name, layer->name, present->name);
 	if (present == NULL)
 		layer->fused = 0; /* describe() names the tensor that it misses */
-	layer->codec = declared;
+	layer->codec = present != NULL ? present : declared;
 	return MOEK_OK;
 }
 

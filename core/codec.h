@@ -35,7 +35,10 @@ struct moek_expert_layer {
 	const struct moek_codec *codec;
 	uint32_t fused; /* 1: one tensor holds all experts */
 	struct moek_scheme gate_up, down;
-	char format[96]; /* for people */
+	uint32_t activations;  /* enum moek_activations */
+	char format[96];       /* for people */
+	uint32_t zeros_stored; /* of gptq: how */
+	uint64_t block[2];     /* of fp8: rows and columns of a scale, or 0 */
 
 	/* which part of the intermediate this rank holds: local from first on */
 	uint32_t shard;
@@ -57,8 +60,9 @@ enum moek_slices {
 
 struct moek_codec {
 	const char *name;
-	/** quant_method of config.json, or NULL: there is no quantization_config. */
-	const char *method;
+	/** Values of quant_method in config.json that mean it, NULL-ended; NULL: there
+	 * is no quantization_config. Others may have them too: tensors tell. */
+	const char *const *methods;
 	/** Ends of the names of its tensors, NULL-ended; for experts one by one, and
 	 * fused. NULL: there is no such form. Any other tensor of the experts is an
 	 * error. */
@@ -84,10 +88,16 @@ struct moek_codec {
 extern const struct moek_codec moek_codec_rows;
 extern const struct moek_codec moek_codec_packed;
 extern const struct moek_codec moek_codec_blocks;
+extern const struct moek_codec moek_codec_quark;
+extern const struct moek_codec moek_codec_packed_fp4;
+extern const struct moek_codec moek_codec_deepseek_fp4;
+extern const struct moek_codec moek_codec_gptq;
+extern const struct moek_codec moek_codec_awq;
+extern const struct moek_codec moek_codec_fp8;
 
 /**
- * The codec that quantization_config (or NULL) names, by the config alone: a method
- * that is not read is refused before any weight file is opened.
+ * The first codec that quantization_config (or NULL) may mean, by the config alone: a
+ * method that is not read is refused before any weight file is opened.
  */
 int32_t moek_codec_declared(const char *config_path,
                             const struct moek_json *quantization,
@@ -141,6 +151,12 @@ int32_t moek_layer_need(const struct moek_expert_layer *layer, const char *name,
                         const char *dtypes, uint32_t rank, const uint64_t *shape,
                         struct moek_tensor *tensor_out, struct moek_error *error_out);
 
+/** The tensor, of a float type and one element, or an error. */
+int32_t moek_layer_single(const struct moek_expert_layer *layer, const char *name,
+                          struct moek_tensor *tensor_out, struct moek_error *error_out);
+/** "BF16", "F16" or "F32". */
+const char *moek_type_dtype(uint32_t type);
+
 /** Where the rows of a part lie in a tensor that may hold gate and up. */
 struct moek_rows_of {
 	uint64_t rows, columns; /* of the part */
@@ -174,6 +190,10 @@ float moek_scalar(const void *data, uint32_t type, uint64_t index);
 const float *moek_view_floats(struct moek_scratch *scratch, const void *data,
                               uint32_t type, uint64_t first, uint64_t step,
                               uint64_t count);
+
+/** [@rows][@groups] of MOEK_F32, MOEK_F16 or MOEK_BF16 from [groups][rows]. */
+const void *moek_turn_scalars(struct moek_scratch *scratch, const void *data,
+                              uint32_t type, uint64_t rows, uint64_t groups);
 
 /** Zero points [rows][groups] from int32 [ceil(all rows / 8)][groups], 8 rows a word.
  */

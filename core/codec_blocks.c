@@ -119,9 +119,11 @@ static int32_t matrix(const struct moek_expert_layer *layer, uint64_t expert,
 
 static const char *const fused_suffixes[] = { "_blocks", "_scales", "_bias", NULL };
 
+static const char *const methods[] = { "mxfp4", NULL };
+
 const struct moek_codec moek_codec_blocks = {
 	.name = "mxfp4 blocks",
-	.method = "mxfp4",
+	.methods = methods,
 	.fused_suffixes = fused_suffixes,
 	.present = present,
 	.describe = describe,

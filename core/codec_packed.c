@@ -27,13 +27,14 @@ static struct moek_tensor_name name_of(const struct moek_expert_layer *layer,
 
 static int present(struct moek_expert_layer *layer)
 {
-	struct moek_tensor tensor;
+	struct moek_tensor tensor = { .dtype = "" };
 
 	layer->fused = 0;
 	return layer->family->gate != NULL &&
 	       moek_layer_has(layer,
 	                      name_of(layer, 0, MOEK_PART_GATE, ".weight_packed").text,
-	                      &tensor);
+	                      &tensor) &&
+	       strcmp(tensor.dtype, "I32") == 0;
 }
 
 /* ---- the config ---- */
@@ -295,11 +296,6 @@ static const struct moek_scheme *scheme_of(const struct moek_expert_layer *layer
 	return part == MOEK_PART_DOWN ? &layer->down : &layer->gate_up;
 }
 
-static const char *dtype_of(uint32_t type)
-{
-	return type == MOEK_BF16 ? "BF16" : type == MOEK_F16 ? "F16" : "F32";
-}
-
 static int32_t describe_part(const struct moek_expert_layer *layer,
                              const struct group *group, enum moek_part part,
                              struct moek_scheme *scheme_out,
@@ -406,7 +402,8 @@ static int32_t find_part(const struct moek_expert_layer *layer, uint64_t expert,
 	if (status == MOEK_OK)
 		status = moek_layer_need(
 			layer, name_of(layer, expert, part, ".weight_scale").text,
-			dtype_of(scheme->scale), 2, scale, &out->scale, error_out);
+			moek_type_dtype(scheme->scale), 2, scale, &out->scale,
+			error_out);
 	if (status == MOEK_OK)
 		status = find_optional(
 			layer, name_of(layer, expert, part, ".weight_zero_point").text,
@@ -552,9 +549,11 @@ static const char *const suffixes[] = { ".weight_packed",
 	                                ".bias",
 	                                NULL };
 
+static const char *const methods[] = { "compressed-tensors", NULL };
+
 const struct moek_codec moek_codec_packed = {
 	.name = "pack-quantized int4",
-	.method = "compressed-tensors",
+	.methods = methods,
 	.suffixes = suffixes,
 	.present = present,
 	.describe = describe,

@@ -111,11 +111,6 @@ static int32_t describe(struct moek_expert_layer *layer,
 	return status;
 }
 
-static const char *dtype_of(uint32_t type)
-{
-	return type == MOEK_BF16 ? "BF16" : type == MOEK_F16 ? "F16" : "F32";
-}
-
 /** Rows out of [columns][all rows]. */
 static const void *turn_rows(struct moek_scratch *scratch, const uint8_t *data,
                              const struct moek_rows_of *of, uint64_t scalar)
@@ -182,8 +177,9 @@ static int32_t matrix(const struct moek_expert_layer *layer, uint64_t expert,
 	                                                          : &layer->gate_up;
 	struct moek_rows_of of = moek_layer_rows(layer, part);
 	struct moek_tensor weight, bias;
-	int32_t status = find_weight(layer, expert, part, dtype_of(scheme->weight),
-	                             &weight, error_out);
+	int32_t status = find_weight(layer, expert, part,
+	                             moek_type_dtype(scheme->weight), &weight,
+	                             error_out);
 
 	if (status == MOEK_OK)
 		status = find_bias(layer, expert, part, &bias, error_out);

@@ -632,8 +632,8 @@ START_TEST(what_the_config_alone_rules_out_opens_no_weights)
 	kit_write(kit_path(folder, "config.json"), "{\"model_type\":\"mystery\"}", 24);
 	EXPECT_ERROR(MOEK_REFUSED, "model_type \"mystery\" is not known to moek; known are: bailing");
 	write_config(1, 2, 1, 6, 4,
-	             ",\"quantization_config\":{\"quant_method\":\"awq\"}");
-	EXPECT_ERROR(MOEK_REFUSED, "quant_method \"awq\" is not read");
+	             ",\"quantization_config\":{\"quant_method\":\"hqq\"}");
+	EXPECT_ERROR(MOEK_REFUSED, "quant_method \"hqq\" is not read");
 }
 END_TEST
 

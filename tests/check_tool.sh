@@ -162,7 +162,8 @@ shows "$out" 'lora' 'and its report says why'
 
 # ---- run ----
 
-for model in tiny-qwen3moe-ct-sym-g32 tiny-qwen3moe-bf16 tiny-gptoss-mxfp4; do
+for model in tiny-qwen3moe-ct-sym-g32 tiny-qwen3moe-bf16 tiny-gptoss-mxfp4 \
+	tiny-qwen3moe-gptq-sym-g32; do
 	exits 0 "run agrees with the outputs of $model" "$moek" run "$models/$model" \
 		--against "$models/$model/expected/oracle.safetensors" --checks
 	shows "$out" '^4 layers agree with ' 'and says so'
@@ -172,6 +173,17 @@ for model in tiny-qwen3moe-ct-sym-g32 tiny-qwen3moe-bf16 tiny-gptoss-mxfp4; do
 		'! printf "%s" "$1" | grep -v "^moek: warning: "' - "$err"
 	shows "$out" 'fp32 to fp32, up to 48 tokens' 'and runs in the type of the file'
 done
+# activations in four bits: Quark's own code agrees, and 16 bits are far from it
+quark=$models/tiny-qwen3moe-quark-mxfp4
+exits 0 'run agrees with the outputs of Quark, W4A4' "$moek" run "$quark" --checks \
+	--against "$quark/expected/oracle_w4a4.safetensors"
+shows "$out" '^4 layers agree with ' 'and says so'
+shows "$out" 'mxfp4 g32 mxfp4_even,' 'and how activations are quantised'
+shows "$out" '^ +cpu\.[a-z0-9]+ +refused .*activations mxfp4_even +a16, int8' \
+	'which cpu refuses by rule, rather than run it in 16 bits'
+exits 1 'and differs from those of 16-bit activations' "$moek" run "$quark" \
+	--against "$quark/expected/oracle.safetensors"
+shows "$out" '^4 of 4 layers wrong$' 'in every layer'
 emulated() { "$moek" run "$bf16" --against "$bf16/expected/oracle.safetensors" \
 	--backend 'require emulation' "$@"; }
 exits 0 'run counts shares of the allowance' emulated --json
