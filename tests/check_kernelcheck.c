@@ -435,6 +435,29 @@ START_TEST(writing_outside_is_noticed)
 END_TEST
 
 /* Names are what people filter by. */
+START_TEST(a_random_problem_is_known_by_its_seed)
+{
+	struct kernel_case c, again;
+	struct moek_error error;
+	uint64_t twisted = 0, weights = 0, i;
+
+	for (i = 0; i < 1000; i++) {
+		case_random(i, &c);
+		case_random(i, &again);
+		ck_assert_str_eq(c.name, again.name);
+		ck_assert_mem_eq(&c.problem, &again.problem, sizeof(c.problem));
+		c.problem.max_tokens = c.tokens;
+		ck_assert_msg(moek_problem_check(&c.problem, &error) == MOEK_OK,
+		              "seed %llu: %s", (unsigned long long)i, error.text);
+		weights |= UINT64_C(1) << c.problem.gate_up.weight;
+		twisted |= c.twist;
+	}
+	/* each of the weights and twists of random.c comes up */
+	ck_assert_int_eq(__builtin_popcountll(weights), 6);
+	ck_assert_int_eq(__builtin_popcountll(twisted), 10);
+}
+END_TEST
+
 START_TEST(cases_have_names_of_their_own)
 {
 	struct kernel_case a, b;
@@ -487,6 +510,7 @@ static Suite *suite(void)
 
 	tcase_add_test(harness, writing_outside_is_noticed);
 	tcase_add_test(harness, cases_have_names_of_their_own);
+	tcase_add_test(harness, a_random_problem_is_known_by_its_seed);
 	suite_add_tcase(s, harness);
 	return s;
 }

@@ -212,12 +212,14 @@ INLINE void vnni_panel(struct panel *panel, const uint32_t count,
 									sum, x,
 									parts[half][t]);
 						else
+							/* in this order: a scale of
+							 * 2^-127 times x would be
+							 * subnormal */
 							totals[half]
 							      [t] = _mm512_fmadd_ps(
-								      sum,
-								      _mm512_mul_ps(
-									      scales,
-									      x),
+								      _mm512_mul_ps(sum,
+							                            x),
+								      scales,
 								      totals[half][t]);
 					}
 				}

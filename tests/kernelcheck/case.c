@@ -78,6 +78,16 @@ static const struct row benches[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+void case_twist(struct kernel_case *c)
+{
+	if (c->twist & TWIST_MAP)
+		c->problem.experts_local = (c->problem.experts + 1) / 2;
+	c->problem.must_understand |= (c->twist & TWIST_MAP ? MOEK_EXPERT_MAP : 0) |
+	                              (c->twist & TWIST_STRIDE ? MOEK_ROW_STRIDE : 0) |
+	                              (c->twist & TWIST_ON_INPUT ? MOEK_WEIGHT_ON_INPUT
+	                                                         : 0);
+}
+
 static void resolve(const struct row *row, struct kernel_case *case_out)
 {
 	const struct scheme *s = &schemes[row->scheme];
@@ -105,12 +115,7 @@ static void resolve(const struct row *row, struct kernel_case *case_out)
 		.limit = f->limit,
 		.shards = 1,
 	};
-	if (row->twist & TWIST_MAP)
-		c.problem.experts_local = (row->experts + 1) / 2;
-	c.problem.must_understand |= (row->twist & TWIST_MAP ? MOEK_EXPERT_MAP : 0) |
-	                             (row->twist & TWIST_STRIDE ? MOEK_ROW_STRIDE : 0) |
-	                             (row->twist & TWIST_ON_INPUT ? MOEK_WEIGHT_ON_INPUT
-	                                                          : 0);
+	case_twist(&c);
 	*case_out = c;
 }
 

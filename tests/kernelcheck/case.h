@@ -38,6 +38,10 @@ uint64_t case_count(void);
 void case_at(uint64_t index, struct kernel_case *case_out);
 uint64_t bench_count(void);
 void bench_at(uint64_t index, struct kernel_case *case_out);
+/** What a random number generator thinks of, from @seed alone (random.c). */
+void case_random(uint64_t seed, struct kernel_case *case_out);
+/** Set the fields of the problem that the twist needs. */
+void case_twist(struct kernel_case *c);
 
 /** One batch of tokens. */
 struct tokens {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -21,6 +22,9 @@ static const char usage[] =
 	"  --backend GLOB    only backends whose name matches, as cpu.avx2\n"
 	"  --list            print the names of the cases\n"
 	"  --seed N          of the random values (1)\n"
+	"  --random N        N random problems in place of the cases, of seeds --seed\n"
+	"                    and up; what failed with seed S is --random 1 --seed S\n"
+	"  --seconds N       start no random problem after so long\n"
 	"  --threads N       workers (2); each case also runs with one\n"
 	"  --config FILE     a moek.ini, for options of the plugin (default: none)\n"
 	"  --reference FILE  emulation.so (default: beside PLUGIN.so)\n"
@@ -34,7 +38,7 @@ enum format { PLAIN, TAP, JSON };
 struct options {
 	const char *plugin, *cases, *backend, *config;
 	char reference[4096];
-	uint64_t seed;
+	uint64_t seed, random, seconds;
 	uint32_t threads;
 	enum format format;
 	int list, bench, quiet;
@@ -235,15 +239,15 @@ static void time_case(struct moek_registry *fast, const struct material *m,
 }
 
 static void check_one(const struct options *o, const struct bed *bed,
-                      struct moek_registry *fast, uint64_t index, struct tally *tally)
+                      struct moek_registry *fast, const struct kernel_case *of,
+                      struct tally *tally)
 {
 	char names[BACKENDS][64];
-	struct kernel_case c;
+	struct kernel_case c = *of;
 	struct material material;
 	struct answer answer = { FAILED, 0, "cannot make the material of this case" };
 	uint64_t count, i;
 
-	case_at(index, &c);
 	if (!matches(o->cases, c.name))
 		return;
 	if (!material_make(&c, o->seed, &material)) {
@@ -265,6 +269,39 @@ static void check_one(const struct options *o, const struct bed *bed,
 		print(o, tally, &line);
 	}
 	material_free(&material);
+}
+
+static void check_cases(const struct options *o, const struct bed *bed,
+                        struct moek_registry *fast, struct tally *tally)
+{
+	struct kernel_case c;
+	uint64_t i;
+
+	for (i = 0; i < case_count(); i++) {
+		case_at(i, &c);
+		check_one(o, bed, fast, &c, tally);
+	}
+}
+
+static void check_random(const struct options *o, const struct bed *bed,
+                         struct moek_registry *fast, struct tally *tally)
+{
+	struct options one = *o;
+	struct kernel_case c;
+	time_t start = time(NULL);
+	uint64_t i;
+
+	for (i = 0; i < o->random; i++) {
+		if (o->seconds != 0 && (uint64_t)(time(NULL) - start) >= o->seconds)
+			break;
+		one.seed = o->seed + i;
+		case_random(one.seed, &c);
+		check_one(&one, bed, fast, &c, tally);
+	}
+	if (o->format != JSON)
+		printf("%s%" PRIu64 " random problems, seeds %" PRIu64 " and up%s\n",
+		       o->format == TAP ? "# " : "", i, o->seed,
+		       i < o->random ? ": out of time" : "");
 }
 
 /* ---- layers of models ---- */
@@ -367,6 +404,10 @@ static int take_value(const char *name, const char *value, struct options *o)
 		snprintf(o->reference, sizeof(o->reference), "%s", value);
 	else if (strcmp(name, "--seed") == 0)
 		return take_number(value, UINT64_MAX, &o->seed);
+	else if (strcmp(name, "--random") == 0)
+		return take_number(value, 1000000000, &o->random);
+	else if (strcmp(name, "--seconds") == 0)
+		return take_number(value, 1000000, &o->seconds);
 	else if (strcmp(name, "--threads") == 0 && take_number(value, 1024, &number))
 		o->threads = (uint32_t)number;
 	else
@@ -459,7 +500,6 @@ int main(int argc, char **argv)
 	struct moek_registry *fast = NULL;
 	struct tally tally = { { 0, 0, 0 } };
 	struct bed bed;
-	uint64_t i;
 
 	if (!take_options(argc, argv, &o)) {
 		fputs(usage, stderr);
@@ -478,9 +518,11 @@ int main(int argc, char **argv)
 	}
 	if (o.bench)
 		fast = open_fast(&o);
-	for (i = 0; i < case_count(); i++)
-		check_one(&o, &bed, fast, i, &tally);
-	if (fast != NULL)
+	if (o.random > 0)
+		check_random(&o, &bed, fast, &tally);
+	else
+		check_cases(&o, &bed, fast, &tally);
+	if (fast != NULL && o.random == 0)
 		bench_models(&o, &bed, fast, &tally);
 	moek_registry_close(fast);
 	bed_close(&bed);

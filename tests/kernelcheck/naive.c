@@ -84,14 +84,20 @@ double naive_dot(const struct moek_matrix *matrix, uint64_t row, const double *x
 	return sum;
 }
 
+/* Unlike fmin() it lets a NaN pass. */
+static double at_most(double value, double limit)
+{
+	return value > limit ? limit : value;
+}
+
 double naive_activate(const struct moek_problem *problem, double gate, double up)
 {
 	double limit = problem->limit > 0 ? (double)problem->limit : (double)INFINITY;
 	double alpha = (double)problem->alpha, beta = (double)problem->beta, a;
 
 	if (problem->activation != MOEK_SWIGLU_STEP)
-		gate = fmin(gate, limit);
-	up = fmax(fmin(up, limit), -limit);
+		gate = at_most(gate, limit);
+	up = -at_most(-at_most(up, limit), limit);
 	switch (problem->activation) {
 	case MOEK_SILU:
 		a = gate / (1 + exp(-gate));
@@ -104,14 +110,14 @@ double naive_activate(const struct moek_problem *problem, double gate, double up
 		                    (gate + 0.044715 * pow(gate, 3))));
 		break;
 	case MOEK_RELU2:
-		a = pow(fmax(gate, 0), 2);
+		a = pow(-at_most(-gate, 0), 2);
 		break;
 	case MOEK_SWIGLU_OAI:
 		a = gate / (1 + exp(-alpha * gate));
 		up += beta;
 		break;
 	case MOEK_SWIGLU_STEP:
-		a = fmin(gate / (1 + exp(-gate)), limit);
+		a = at_most(gate / (1 + exp(-gate)), limit);
 		break;
 	default:
 		a = alpha * tanh(gate / alpha) / (1 + exp(-gate));
