@@ -174,5 +174,4 @@ const struct kernels cpu_kernels_avx2 = {
 	.narrow = narrow,
 	.pack = pack,
 	.activate = activate,
-	.add = add,
 };

@@ -19,5 +19,4 @@ const struct kernels cpu_kernels_avx512bf16 = {
 	.narrow = narrow,
 	.pack = pack_512,
 	.activate = activate,
-	.add = add_512,
 };

@@ -14,5 +14,4 @@ const struct kernels cpu_kernels_avx512vnni = {
 	.narrow = narrow,
 	.pack = pack_512,
 	.activate = activate,
-	.add = add_512,
 };

@@ -121,8 +121,6 @@ struct kernels {
 	/** 16 results; @up is not read when not gated. */
 	void (*activate)(const struct function *function, const float *gate,
 	                 const float *up, float *to);
-	/** sums[] += weight * values[], 32 of them. */
-	void (*add)(float weight, const float *values, float *sums);
 };
 
 /** Instruction sets, worst first. A higher one includes the lower ones. */

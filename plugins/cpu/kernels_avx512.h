@@ -316,16 +316,6 @@ static void pack_512(const struct packing *packing, const float *values, uint8_t
 		pack(packing, values, to);
 }
 
-static void add_512(float weight, const float *values, float *sums)
-{
-	__m512 w = _mm512_set1_ps(weight);
-
-	_mm512_storeu_ps(sums, _mm512_fmadd_ps(w, _mm512_loadu_ps(values),
-	                                       _mm512_loadu_ps(sums)));
-	_mm512_storeu_ps(sums + HALF, _mm512_fmadd_ps(w, _mm512_loadu_ps(values + HALF),
-	                                              _mm512_loadu_ps(sums + HALF)));
-}
-
 /* ---- bf16 ---- */
 
 #if defined(__AVX512BF16__)

@@ -735,9 +735,3 @@ static void activate(const struct function *f, const float *gate, const float *u
 		break;
 	}
 }
-
-static inline void add(float weight, const float *values, float *sums)
-{
-	for (uint32_t i = 0; i < ROWS; i++)
-		sums[i] += weight * values[i];
-}

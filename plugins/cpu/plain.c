@@ -15,5 +15,4 @@ const struct kernels cpu_kernels_plain = {
 	.narrow = narrow,
 	.pack = pack,
 	.activate = activate,
-	.add = add,
 };
