@@ -6,14 +6,14 @@ cd "${srcdir:-.}" || exit 1
 status=0
 fail() { echo "$1"; status=1; }
 
-grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(core|tests)/' plugins tools examples &&
-	fail 'plugins, tools and examples may include only <moek/...> and their own folder'
-grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(plugins|tests|tools)/' core include &&
+grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(core|tests)/' plugins tools examples parallel &&
+	fail 'plugins, tools, examples and parallel may include only <moek/...> and their own folder'
+grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(plugins|tests|tools|parallel)/' core include &&
 	fail 'core and include must not know plugins, tests or tools'
 door() { # HEADER FILE...: only these may include it
 	header=$1
 	shift
-	for file in $(grep -rlE "#[[:space:]]*include[[:space:]]+<$header>" core tools plugins examples); do
+	for file in $(grep -rlE "#[[:space:]]*include[[:space:]]+<$header>" core include tools plugins examples parallel); do
 		case " $* " in
 		*" $file "*) ;;
 		*) fail "$file includes <$header>, whose door is $*" ;;
@@ -24,6 +24,7 @@ door 'ini\.h' core/priority.c
 # one for plugin files, one for the driver of each kind of GPU
 door 'dlfcn\.h' core/plugin.c plugins/gpu/driver.c
 door 'jansson\.h' core/json.c
+door 'mpi\.h' parallel/moek/parallel.h
 grep -rnwE 'getenv|secure_getenv' core plugins | grep -v '^core/settings\.c:' &&
 	fail 'the environment is read in core/settings.c only'
 grep -rniE 'rdna|aiter|gfx[0-9]|avx|vnni|sse[0-9]|neon' core &&

@@ -1,0 +1,89 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# libmoek-mpi on 2, 3 and 4 ranks, with each MPI that is here: the bits of one process, the
+# bytes that the formula says, one report when a rank fails, an end when one dies.
+: "${MOEK_TEST_SOURCE:?run by make check}" "${MOEK_TEST_BUILD:?}" "${MOEK_TEST_PLUGINS:?}"
+. "$MOEK_TEST_SOURCE/tap.sh"
+
+variable() { sed -n "s/^$1 = //p" "$MOEK_TEST_BUILD/Makefile"; }
+source=$MOEK_TEST_SOURCE/..
+# MPI itself leaves memory behind, and its threads are not ours
+cflags=$(variable CFLAGS)
+case $cflags in
+*-fsanitize=thread*) echo '1..0 # SKIP thread sanitizer knows no MPI'; exit 0 ;;
+esac
+ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS+:$ASAN_OPTIONS}
+# as root, on fewer processors than ranks, without a network
+OMPI_ALLOW_RUN_AS_ROOT=1
+OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+OMPI_MCA_rmaps_base_oversubscribe=1
+OMPI_MCA_mpi_yield_when_idle=1
+OMPI_MCA_btl=self,vader
+OMPI_MCA_btl_vader_single_copy_mechanism=none
+OMPI_MCA_plm=isolated
+LD_LIBRARY_PATH=$MOEK_TEST_BUILD/.libs${LD_LIBRARY_PATH+:$LD_LIBRARY_PATH}
+OMPI_CC=$(variable CC)
+MPICH_CC=$OMPI_CC
+export ASAN_OPTIONS OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_CC MPICH_CC \
+	OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_mpi_yield_when_idle OMPI_MCA_btl OMPI_MCA_plm \
+	OMPI_MCA_btl_vader_single_copy_mechanism LD_LIBRARY_PATH
+
+# build MPI: check_ep with its compiler
+build() {
+	# shellcheck disable=SC2086
+	"mpicc.$1" -std=c11 -Wall -Wextra $cflags -pthread -I"$MOEK_TEST_BUILD" \
+		-I"$source/include" -I"$source/parallel" -I"$source" -I"$MOEK_TEST_SOURCE" \
+		-o "$work/check_ep.$1" "$MOEK_TEST_SOURCE/parallel/check_ep.c" \
+		"$MOEK_TEST_SOURCE/kernelcheck/weights.c" "$source"/parallel/*.c \
+		-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=posix_memalign \
+		-L"$MOEK_TEST_BUILD/.libs" -lmoek -lm
+}
+
+# taken RANKS WHAT: its lines become ours
+taken() {
+	mode=$2
+	timeout 120 "mpirun.$mpi" -n "$1" "$work/check_ep.$mpi" "$mode" >"$work/lines" 2>"$work/said"
+	code=$?
+	while read -r line; do
+		case $line in
+		'ok '*'# skip'*)
+			line=${line#*- }
+			skipped "$mpi, ${line%% # skip*}" "${line##*# skip }" ;;
+		'ok '*) passed "$mpi, ${line#*- }" ;;
+		'not ok '*) failed "$mpi, ${line#*- }" ;;
+		esac
+	done <"$work/lines"
+	grep '^#' "$work/said"
+	grep -q '^1\.\.[1-9]' "$work/lines" || code="$code, and no plan"
+	[ "$code" = 0 ] && return
+	failed "$mpi, $1 ranks, $mode: exit code $code"
+	sed 's/^/# /' "$work/said" | head -n 20
+}
+
+dies() {
+	start=$(date +%s)
+	timeout 30 "mpirun.$mpi" -n 3 "$work/check_ep.$mpi" killed >"$work/out" 2>&1
+	code=$?
+	[ "$code" -ne 0 ] && [ "$code" -ne 124 ] && return
+	echo "# exit code $code after $(($(date +%s) - start)) s"
+	return 1
+}
+
+for mpi in openmpi mpich; do
+	if ! command -v "mpicc.$mpi" >/dev/null 2>&1 || ! command -v "mpirun.$mpi" >/dev/null 2>&1; then
+		skipped "expert parallel with $mpi" "no mpicc.$mpi and mpirun.$mpi here"
+		continue
+	fi
+	build "$mpi" >"$work/log" 2>&1 || {
+		failed "$mpi compiles it"
+		sed 's/^/# /' "$work/log"
+		continue
+	}
+	check "$mpi compiles it without a warning" [ ! -s "$work/log" ]
+	for ranks in 2 3 4; do
+		taken "$ranks" equal
+	done
+	taken 3 faults
+	check "$mpi: a killed rank ends the job within 30 s" dies
+done
+done_testing

@@ -1,0 +1,845 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libmoek-mpi on the ranks of one job, in TAP from rank 0. Linked with its objects, so
+ * that calls of MPI and of malloc can be counted here.
+ *   check_ep equal    the bits of one process, and the bytes that were sent
+ *   check_ep faults   one report for all ranks
+ *   check_ep killed   the last rank kills itself; the job must end
+ */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <moek/formats.h>
+#include <moek/parallel.h>
+
+#include "kernelcheck/weights.h"
+
+#define MOST_RANKS 8
+
+static int rank, ranks, cases, failed_cases;
+static int failures; /* of the case, on this rank */
+
+static void expect(int holds, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void expect(int holds, const char *format, ...)
+{
+	va_list arguments;
+
+	if (holds || failures++ > 5)
+		return;
+	fprintf(stderr, "# rank %d: ", rank);
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputc('\n', stderr);
+}
+
+static void end_case(const char *name)
+{
+	int all = 0;
+
+	MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	failures = 0;
+	cases++;
+	failed_cases += all != 0;
+	if (rank == 0) {
+		printf("%s %d - %d ranks: %s\n", all != 0 ? "not ok" : "ok", cases,
+		       ranks, name);
+		fflush(stdout);
+	}
+}
+
+/* ---- what is counted ---- */
+
+static uint64_t bytes_sent, messages_of_rows;
+
+static void count_rows(const int *counts, MPI_Datatype type)
+{
+	int size;
+
+	MPI_Type_size(type, &size);
+	for (int r = 0; r < ranks; r++)
+		if (r != rank)
+			bytes_sent += (uint64_t)counts[r] * (uint64_t)size;
+	messages_of_rows++;
+}
+
+int MPI_Ialltoallv(const void *out, const int out_counts[], const int out_starts[],
+                   MPI_Datatype out_type, void *in, const int in_counts[],
+                   const int in_starts[], MPI_Datatype in_type, MPI_Comm communicator,
+                   MPI_Request *request)
+{
+	count_rows(out_counts, out_type);
+	return PMPI_Ialltoallv(out, out_counts, out_starts, out_type, in, in_counts,
+	                       in_starts, in_type, communicator, request);
+}
+
+int MPI_Alltoallv(const void *out, const int out_counts[], const int out_starts[],
+                  MPI_Datatype out_type, void *in, const int in_counts[],
+                  const int in_starts[], MPI_Datatype in_type, MPI_Comm communicator)
+{
+	count_rows(out_counts, out_type);
+	return PMPI_Alltoallv(out, out_counts, out_starts, out_type, in, in_counts,
+	                      in_starts, in_type, communicator);
+}
+
+static uint64_t allocations;
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+int __real_posix_memalign(void **address, size_t align, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+int __wrap_posix_memalign(void **address, size_t align, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+	allocations++;
+	return __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+	allocations++;
+	return __real_calloc(count, bytes);
+}
+
+int __wrap_posix_memalign(void **address, size_t align, size_t bytes)
+{
+	allocations++;
+	return __real_posix_memalign(address, align, bytes);
+}
+
+/* libmoek's own, for one rank to have another */
+static const char *version = "1";
+const char *moek_version(void)
+{
+	return version;
+}
+
+/* ---- a case ---- */
+
+#define INT4 "weight=int4,group_size=32,scale=bf16"
+#define MXFP4 "weight=mxfp4,group_size=32,scale=e8m0"
+#define INT8 INT4 ",activations=int8,activations_group=32"
+#define CPU "require cpu.avx2"
+#define VNNI "require cpu.avx512vnni"
+#define SLOW "require cpu.plain"
+/* a token alone with its expert is summed in another order there: near, not equal */
+#define DOT "require cpu.avx512bf16"
+#define PLAIN "require emulation"
+#define B MOEK_BF16
+#define F MOEK_F32
+
+enum placing { CONTIGUOUS, STRIDED, UNEVEN, REPLICAS, PLACINGS };
+enum routing { SPREAD, SKEWED, SOME_UNROUTED, ROUTINGS };
+
+struct job {
+	const char *name, *scheme, *backend;
+	enum placing placing;
+	enum routing routing;
+	int idle; /* odd ranks have no tokens */
+	uint32_t input_type, output_type;
+	uint64_t tokens, top_k, chunk;
+	uint32_t combine;
+	int weight_on_input;
+};
+
+struct data {
+	struct moek_problem problem;
+	struct moek_expert *experts;
+	uint8_t placement[MOST_RANKS * 64];
+	/* of all ranks' tokens, in order of ranks */
+	uint64_t all, first, mine;
+	uint8_t *input, *want, *got;
+	int32_t *ids;
+	float *weights;
+	uint64_t asked; /* bit of each expert the source was asked for */
+	int fails;      /* the source does */
+};
+
+static int32_t give(void *self, uint64_t expert, void *scratch,
+                    struct moek_expert *expert_out, struct moek_error *error_out)
+{
+	struct data *data = self;
+
+	(void)scratch;
+	if (data->fails) {
+		memset(error_out, 0, sizeof(*error_out));
+		error_out->status = MOEK_BAD_FILE;
+		snprintf(error_out->text, sizeof(error_out->text),
+		         "w.safetensors: gone");
+		return MOEK_BAD_FILE;
+	}
+	__atomic_fetch_or(&data->asked, UINT64_C(1) << expert, __ATOMIC_RELAXED);
+	*expert_out = data->experts[expert];
+	return MOEK_OK;
+}
+
+static struct moek_source source_of(struct data *data)
+{
+	return (struct moek_source){ .struct_size = MOEK_SOURCE_SIZE_1_0,
+		                     .self = data,
+		                     .expert = give };
+}
+
+static uint64_t tokens_of(const struct job *job, int of)
+{
+	if (job->idle && of % 2 == 1)
+		return 0;
+	return job->tokens + (uint64_t)of; /* never the same twice */
+}
+
+static void place(const struct job *job, struct data *data)
+{
+	uint64_t experts = data->problem.experts;
+
+	memset(data->placement, 0, sizeof(data->placement));
+	for (uint64_t e = 0; e < experts; e++) {
+		uint64_t r = e % (uint64_t)ranks;
+
+		if (job->placing == UNEVEN) /* the last rank holds nothing */
+			r = e < 2 ? 0 : (e * e) % (uint64_t)(ranks > 2 ? ranks - 1 : 1);
+		data->placement[r * experts + e] = 1;
+		if (job->placing == REPLICAS && e < 4)
+			data->placement[(r + 1) % (uint64_t)ranks * experts + e] = 1;
+		if (job->placing == REPLICAS && e == 0)
+			for (int all = 0; all < ranks; all++)
+				data->placement[(uint64_t)all * experts] = 1;
+	}
+}
+
+static void route(const struct job *job, struct data *data, uint64_t *state)
+{
+	uint64_t experts = data->problem.experts;
+
+	for (uint64_t t = 0; t < data->all; t++) {
+		uint64_t first = random_next(state) % experts,
+			 step = 1 + random_next(state) % 3;
+
+		for (uint64_t k = 0; k < job->top_k; k++) {
+			uint64_t at = t * job->top_k + k;
+
+			data->ids[at] = (int32_t)((first + k * step) % experts);
+			if (job->routing == SKEWED)
+				data->ids[at] = (int32_t)k;
+			if (job->routing == SOME_UNROUTED &&
+			    (at % 3 == 0 || t % 5 == 0))
+				data->ids[at] = t % 2 ? -1 : (int32_t)experts;
+			data->weights[at] = random_float(state, -1, 1);
+		}
+	}
+}
+
+static void make_data(const struct job *job, struct data *data)
+{
+	char text[512];
+	uint64_t state = 7, in, out;
+	struct moek_error error;
+	struct moek_problem *p = &data->problem;
+
+	memset(data, 0, sizeof(*data));
+	for (int r = 0; r < ranks; r++) {
+		data->first += r < rank ? tokens_of(job, r) : 0;
+		data->all += tokens_of(job, r);
+	}
+	data->mine = tokens_of(job, rank);
+	p->struct_size = MOEK_INIT(PROBLEM);
+	snprintf(text, sizeof(text),
+	         "experts=13,top_k=%llu,hidden=96,intermediate=64,max_tokens=%llu,"
+	         "activation=silu,gated=1,%s",
+	         (unsigned long long)job->top_k, (unsigned long long)data->all,
+	         job->scheme);
+	if (moek_problem_parse(text, p, &error) != MOEK_OK) {
+		fprintf(stderr, "%s\n", error.text);
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	p->input_type = job->input_type;
+	p->output_type = job->output_type;
+	if (job->weight_on_input)
+		p->must_understand |= MOEK_WEIGHT_ON_INPUT;
+	in = float_bytes(p->input_type);
+	out = float_bytes(p->output_type);
+	data->experts = weights_create(p, 11, WEIGHTS_PLAIN);
+	data->input = calloc(data->all * p->hidden + 1, in);
+	data->want = calloc(data->all * p->hidden + 1, out);
+	data->got = calloc(data->mine * p->hidden + 1, out);
+	data->ids = calloc(data->all * p->top_k + 1, sizeof(int32_t));
+	data->weights = calloc(data->all * p->top_k + 1, sizeof(float));
+	memset(data->got, 0x55, data->mine * p->hidden * out);
+	for (uint64_t i = 0; i < data->all * p->hidden; i++)
+		float_put(p->input_type, data->input, i, random_float(&state, -2, 2));
+	route(job, data, &state);
+	place(job, data);
+}
+
+static void free_data(struct data *data)
+{
+	weights_free(&data->problem, data->experts);
+	free(data->input);
+	free(data->want);
+	free(data->got);
+	free(data->ids);
+	free(data->weights);
+}
+
+static struct moek_registry *open_registry(const char *dirs_of,
+                                           const struct moek_setting *setting)
+{
+	const char *dirs[2] = { getenv(dirs_of), NULL };
+	struct moek_registry_options options = {
+		.struct_size = MOEK_INIT(REGISTRY_OPTIONS),
+		.threads = (uint32_t)(1 + rank % 2), /* must not matter */
+		.config_file = "",
+		.plugin_dirs = dirs,
+		.settings = setting,
+		.setting_count = setting != NULL,
+		.checks = 1,
+		.ignore_environment = 1,
+	};
+	struct moek_registry *registry = NULL;
+	struct moek_error error;
+
+	if (moek_registry_open(&options, &registry, &error) != MOEK_OK) {
+		fprintf(stderr, "# %s\n", error.text);
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	return registry;
+}
+
+/* ---- one process ---- */
+
+static struct moek_rows rows_of(void *data, uint64_t rows, const struct moek_problem *p,
+                                uint32_t type)
+{
+	return (struct moek_rows){
+		.data = data, .rows = rows, .columns = p->hidden, .type = type
+	};
+}
+
+/** 0: the backend is not here, or refuses. */
+static int run_alone(const struct job *job, struct moek_registry *registry,
+                     struct data *data)
+{
+	struct moek_source source = source_of(data);
+	struct moek_choice *choice = NULL;
+	struct moek_layer *layer = NULL;
+	struct moek_workspace *workspace = NULL;
+	struct moek_error error;
+	const struct moek_problem *p = &data->problem;
+	struct moek_forward forward = {
+		.struct_size = MOEK_INIT(FORWARD),
+		.input = rows_of(data->input, data->all, p, p->input_type),
+		.output = rows_of(data->want, data->all, p, p->output_type),
+		.topk_ids = data->ids,
+		.topk_weights = data->weights,
+	};
+	int ran;
+
+	if (moek_choose(registry, p, job->backend, NULL, &choice, &error) != MOEK_OK) {
+		moek_choice_destroy(choice);
+		return 0;
+	}
+	ran = moek_layer_create(choice, &source, NULL, &layer, &error) == MOEK_OK &&
+	      moek_workspace_create(&layer, 1, NULL, 0, &workspace, &error) == MOEK_OK;
+	forward.workspace = workspace;
+	ran = ran && moek_layer_forward(layer, &forward, &error) == MOEK_OK;
+	expect(ran, "one process: %s", ran ? "" : error.text);
+	moek_workspace_destroy(workspace);
+	moek_layer_destroy(layer);
+	moek_choice_destroy(choice);
+	return ran;
+}
+
+/* ---- many ---- */
+
+static struct moek_forward my_forward(const struct data *data)
+{
+	const struct moek_problem *p = &data->problem;
+	uint64_t in = float_bytes(p->input_type);
+
+	return (struct moek_forward){
+		.struct_size = MOEK_INIT(FORWARD),
+		.input = rows_of(data->input + data->first * p->hidden * in, data->mine,
+		                 p, p->input_type),
+		.output = rows_of(data->got, data->mine, p, p->output_type),
+		.topk_ids = data->ids + data->first * p->top_k,
+		.topk_weights = data->weights + data->first * p->top_k,
+	};
+}
+
+static void expect_equal(const struct data *data)
+{
+	const struct moek_problem *p = &data->problem;
+	uint64_t bytes = p->hidden * float_bytes(p->output_type);
+
+	for (uint64_t t = 0; t < data->mine; t++)
+		expect(memcmp(data->got + t * bytes,
+		              data->want + (data->first + t) * bytes, bytes) == 0,
+		       "token %llu differs from one process: %a, not %a",
+		       (unsigned long long)t,
+		       (double)float_get(p->output_type, data->got, t * p->hidden),
+		       (double)float_get(p->output_type, data->want,
+		                         (data->first + t) * p->hidden));
+}
+
+/** Each rank rounds once, and the order of sums is another one. */
+static void expect_near(const struct data *data)
+{
+	const struct moek_problem *p = &data->problem;
+	double eps = p->output_type == MOEK_F32 ? 0x1p-23 : 0x1p-8, largest = 0;
+
+	for (uint64_t i = 0; i < data->all * p->hidden; i++) {
+		double value = (double)float_get(p->output_type, data->want, i);
+
+		largest = value > largest ? value : largest;
+	}
+	for (uint64_t i = 0; i < data->mine * p->hidden; i++) {
+		double want = (double)float_get(p->output_type, data->want,
+		                                data->first * p->hidden + i);
+		double got = (double)float_get(p->output_type, data->got, i);
+		double off = got > want ? got - want : want - got;
+
+		expect(off <= 4 * (double)p->top_k * eps * largest,
+		       "output %llu is %a, one process says %a", (unsigned long long)i,
+		       got, want);
+	}
+}
+
+static int holds(const struct job *job, const struct data *data, int of, int32_t expert)
+{
+	uint64_t experts = data->problem.experts, r = (uint64_t)of;
+	uint64_t each = experts / (uint64_t)ranks, more = experts % (uint64_t)ranks,
+		 first;
+
+	if (job->placing != CONTIGUOUS)
+		return data->placement[r * experts + (uint64_t)expert];
+	first = r * each + (r < more ? r : more);
+	return (uint64_t)expert >= first &&
+	       (uint64_t)expert < first + each + (r < more);
+}
+
+/** What this rank must send when no expert has replicas: each row once to each other
+ *  rank that holds experts of it, and one result for each slot that others own. */
+static uint64_t formula(const struct job *job, const struct data *data)
+{
+	const struct moek_problem *p = &data->problem;
+	int partial = job->combine == MOEK_COMBINE_RANKS;
+	uint64_t row = (p->hidden * float_bytes(p->input_type) + 3) / 4 * 4;
+	uint64_t record = row + p->top_k * (partial || job->weight_on_input ? 8 : 4);
+	uint64_t result = p->hidden * (partial ? float_bytes(p->output_type) : 4);
+	uint64_t bytes = 0;
+
+	for (uint64_t t = 0; t < data->all; t++) {
+		int mine = t >= data->first && t < data->first + data->mine;
+
+		for (int r = 0; r < ranks; r++) {
+			uint64_t slots = 0;
+
+			for (uint64_t k = 0; k < p->top_k; k++) {
+				int32_t id = data->ids[t * p->top_k + k];
+
+				slots += id >= 0 && (uint64_t)id < p->experts &&
+				         holds(job, data, r, id);
+			}
+			if (slots != 0 && mine && r != rank)
+				bytes += record;
+			if (slots != 0 && !mine && r == rank)
+				bytes += (partial ? 1 : slots) * result;
+		}
+	}
+	return bytes;
+}
+
+static void check_asked(const struct job *job, const struct data *data)
+{
+	for (uint64_t e = 0; e < data->problem.experts; e++)
+		expect(((data->asked >> e) & 1) ==
+		               (uint64_t)holds(job, data, rank, (int32_t)e),
+		       "expert %llu was %sread", (unsigned long long)e,
+		       (data->asked >> e) & 1 ? "" : "not ");
+}
+
+static void run_together(const struct job *job, struct moek_registry *registry,
+                         struct data *data)
+{
+	struct moek_ep_layer_options options = {
+		.struct_size = MOEK_INIT(EP_LAYER_OPTIONS),
+		.combine = job->combine,
+		.problem = &data->problem,
+		.placement = job->placing == CONTIGUOUS ? NULL : data->placement,
+		.request = job->backend,
+		.chunk_tokens = job->chunk,
+	};
+	struct moek_ep_stats stats = { .struct_size = MOEK_INIT(EP_STATS) };
+	struct moek_forward forward = my_forward(data);
+	struct moek_source source = source_of(data);
+	struct moek_ep *ep = NULL;
+	struct moek_ep_layer *layer = NULL;
+	struct moek_ep_workspace *workspace = NULL;
+	struct moek_error error = { 0 };
+	uint64_t before;
+
+	data->asked = 0;
+	if (moek_ep_open(MPI_COMM_WORLD, registry, &ep, &error) != MOEK_OK ||
+	    moek_ep_layer_create(ep, &options, &source, &layer, &error) != MOEK_OK ||
+	    moek_ep_workspace_create(&layer, 1, &workspace, &error) != MOEK_OK) {
+		expect(0, "%s", error.text);
+		goto done;
+	}
+	check_asked(job, data);
+	for (int again = 0; again < 2; again++) {
+		bytes_sent = messages_of_rows = 0;
+		before = allocations;
+		expect(moek_ep_forward(layer, workspace, &forward, &error) == MOEK_OK,
+		       "%s", error.text);
+		expect(allocations == before, "forward allocated");
+	}
+	moek_ep_layer_stats(layer, &stats);
+	expect(stats.bytes_out == bytes_sent, "%llu bytes in stats, %llu were sent",
+	       (unsigned long long)stats.bytes_out, (unsigned long long)bytes_sent);
+	if (job->placing != REPLICAS)
+		expect(bytes_sent == formula(job, data),
+		       "%llu bytes sent, must be %llu", (unsigned long long)bytes_sent,
+		       (unsigned long long)formula(job, data));
+	if (job->combine == MOEK_COMBINE_SLOTS && strcmp(job->backend, DOT) != 0)
+		expect_equal(data);
+	else
+		expect_near(data);
+done:
+	moek_ep_workspace_destroy(workspace);
+	moek_ep_layer_destroy(layer);
+	moek_ep_close(ep);
+}
+
+/* clang-format off */
+static const struct job jobs[] = {
+	/* name                         scheme backend place     routing  idle in out tokens k chunk */
+	{ "int4, contiguous, emulation", INT4, PLAIN, CONTIGUOUS, SPREAD, 0, B, B, 9, 4, 0, 0, 0 },
+	{ "mxfp4, contiguous, emulation", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, B, F, 9, 4, 0, 0, 0 },
+	{ "int4, strided, cpu", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 0, 0, 0 },
+	{ "mxfp4, strided, cpu", MXFP4, CPU, STRIDED, SPREAD, 0, B, F, 40, 4, 0, 0, 0 },
+	{ "int4, strided, cpu.plain", INT4, SLOW, STRIDED, SPREAD, 0, B, B, 12, 4, 0, 0, 0 },
+	{ "int4 by int8, strided, cpu.avx512vnni", INT8, VNNI, STRIDED, SPREAD, 0, B, F, 40, 4, 7, 0, 0 },
+	{ "mxfp4, contiguous, cpu.avx512vnni", MXFP4, VNNI, CONTIGUOUS, SPREAD, 0, B, F, 40, 4, 7, 0, 0 },
+	{ "int4, strided, cpu.avx512bf16", INT4, DOT, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0 },
+	{ "one token", INT4, CPU, STRIDED, SPREAD, 0, B, B, 1, 6, 0, 0, 0 },
+	{ "rounds of 7 tokens", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0 },
+	{ "rounds of one token", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, F, F, 6, 3, 1, 0, 0 },
+	{ "all tokens to one rank", INT4, CPU, CONTIGUOUS, SKEWED, 0, B, B, 33, 3, 0, 0, 0 },
+	{ "idle ranks", INT4, CPU, STRIDED, SPREAD, 1, B, B, 33, 4, 8, 0, 0 },
+	{ "idle and skewed", MXFP4, CPU, CONTIGUOUS, SKEWED, 1, B, B, 33, 2, 8, 0, 0 },
+	{ "a rank without experts", MXFP4, CPU, UNEVEN, SPREAD, 0, B, B, 20, 4, 6, 0, 0 },
+	{ "replicas", INT4, CPU, REPLICAS, SPREAD, 0, B, B, 40, 5, 9, 0, 0 },
+	{ "replicas, skewed", MXFP4, CPU, REPLICAS, SKEWED, 1, B, F, 40, 4, 9, 0, 0 },
+	{ "choices that are not routed", INT4, CPU, STRIDED, SOME_UNROUTED, 0, B, B, 31, 3, 5, 0, 0 },
+	{ "fp16 rows", INT4, CPU, STRIDED, SPREAD, 0, MOEK_F16, MOEK_F16, 12, 4, 0, 0, 0 },
+	{ "weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 21, 1, 4, 0, 1 },
+	{ "every expert of a token", INT4, PLAIN, STRIDED, SPREAD, 0, B, B, 5, 13, 2, 0, 0 },
+	{ "sums of ranks, bf16", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 1, 0 },
+	{ "sums of ranks, fp32", MXFP4, CPU, REPLICAS, SPREAD, 1, B, F, 40, 4, 7, 1, 0 },
+	{ "sums of ranks, not routed", MXFP4, CPU, STRIDED, SOME_UNROUTED, 0, B, F, 9, 4, 7, 1, 0 },
+	{ "sums of ranks, weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 9, 1, 0, 1, 1 },
+};
+/* clang-format on */
+
+static void check_equal(void)
+{
+	struct moek_registry *registry = open_registry("MOEK_TEST_PLUGINS", NULL);
+
+	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+		struct data data;
+
+		make_data(&jobs[i], &data);
+		if (run_alone(&jobs[i], registry, &data)) {
+			run_together(&jobs[i], registry, &data);
+			end_case(jobs[i].name);
+		} else if (rank == 0) {
+			printf("ok %d - %d ranks: %s # skip no such backend\n", ++cases,
+			       ranks, jobs[i].name);
+		} else {
+			cases++;
+		}
+		free_data(&data);
+	}
+	moek_registry_close(registry);
+}
+
+/* ---- faults ---- */
+
+static const struct job usual = { "",        INT4, PLAIN, STRIDED, SPREAD, 0, MOEK_BF16,
+	                          MOEK_BF16, 9,    4,     0,       0,      0 };
+
+/** All were told the same: @status, and a text that names @failed_rank, with @part in
+ * it. */
+static void expect_told(int32_t status, const struct moek_error *error,
+                        int32_t expected, int failed_rank, const char *part)
+{
+	char begin[40];
+
+	snprintf(begin, sizeof(begin), "rank %d of %d: ", failed_rank, ranks);
+	expect(status == expected && error->status == expected,
+	       "status %d, must be %d: %s", status, expected, error->text);
+	expect(strncmp(error->text, begin, strlen(begin)) == 0,
+	       "'%s' does not begin '%s'", error->text, begin);
+	expect(strstr(error->text, part) != NULL, "'%s' is not in '%s'", part,
+	       error->text);
+}
+
+static int32_t try_layer(struct moek_ep *ep, struct data *data, const char *request,
+                         struct moek_ep_layer **layer_out, struct moek_error *error)
+{
+	struct moek_ep_layer_options options = {
+		.struct_size = MOEK_INIT(EP_LAYER_OPTIONS),
+		.problem = &data->problem,
+		.placement = data->placement,
+		.request = request,
+	};
+	struct moek_source source = source_of(data);
+
+	memset(error, 0, sizeof(*error));
+	*layer_out = NULL;
+	return moek_ep_layer_create(ep, &options, &source, layer_out, error);
+}
+
+static void layers_that_fail(struct moek_ep *ep)
+{
+	struct moek_ep_layer *layer;
+	struct moek_error error;
+	struct data data;
+	int32_t status;
+
+	make_data(&usual, &data);
+	data.fails = rank == 1;
+	status = try_layer(ep, &data, PLAIN, &layer, &error);
+	expect_told(status, &error, MOEK_BAD_FILE, 1, "w.safetensors: gone");
+	expect(layer == NULL, "a layer was made");
+	end_case("weights that one rank cannot read");
+	data.fails = 0;
+
+	status = try_layer(ep, &data, rank == 1 ? "require nobody" : PLAIN, &layer,
+	                   &error);
+	expect_told(status, &error, MOEK_REFUSED, 1, "nobody");
+	end_case("a backend that one rank lacks");
+
+	data.problem.max_tokens += rank == 1;
+	status = try_layer(ep, &data, PLAIN, &layer, &error);
+	expect_told(status, &error, MOEK_BAD_ARGUMENT, 1, "max_tokens");
+	end_case("another problem on one rank");
+	data.problem.max_tokens -= rank == 1;
+
+	data.placement[3] ^= rank == 1;
+	data.placement[13 + 3] ^= rank == 1;
+	status = try_layer(ep, &data, PLAIN, &layer, &error);
+	expect_told(status, &error, MOEK_BAD_ARGUMENT, 1, "placement");
+	end_case("another placement on one rank");
+
+	place(&usual, &data);
+	memset(data.placement, 0, 13); /* nobody has what rank 0 had */
+	status = try_layer(ep, &data, PLAIN, &layer, &error);
+	expect_told(status, &error, MOEK_BAD_ARGUMENT, 0, "no rank holds expert 0");
+	end_case("an expert that nobody holds");
+	place(&usual, &data);
+
+	status = try_layer(ep, &data, rank == 1 ? "require cpu" : PLAIN, &layer,
+	                   &error);
+	if (strstr(error.text, "not installed") == NULL) {
+		expect_told(status, &error, MOEK_REFUSED, 1, "another backend");
+		end_case("another backend on one rank");
+	}
+	free_data(&data);
+}
+
+/** emulation takes groups of 48, cpu does not. */
+static void a_backend_that_refuses(struct moek_ep *ep)
+{
+	struct moek_ep_layer *layer;
+	struct moek_error error;
+	struct job job = usual;
+	struct data data;
+	int32_t status;
+
+	job.scheme = "weight=int4,group_size=48,scale=bf16";
+	make_data(&job, &data);
+	status = try_layer(ep, &data, rank == ranks - 1 ? "require cpu" : PLAIN, &layer,
+	                   &error);
+	expect_told(status, &error, MOEK_REFUSED, ranks - 1, "group_size 48");
+	end_case("a backend that refuses on one rank");
+	free_data(&data);
+}
+
+static void forwards_that_fail(struct moek_ep *ep, struct moek_registry *registry)
+{
+	struct moek_ep_layer *layer;
+	struct moek_ep_workspace *workspace = NULL;
+	struct moek_error error;
+	struct moek_forward forward;
+	struct data data;
+	int32_t status;
+
+	make_data(&usual, &data);
+	run_alone(&usual, registry, &data);
+	status = try_layer(ep, &data, PLAIN, &layer, &error);
+	expect(status == MOEK_OK, "%s", error.text);
+	status = moek_ep_workspace_create(&layer, 1, &workspace, &error);
+	expect(status == MOEK_OK, "%s", error.text);
+	forward = my_forward(&data);
+	forward.input.columns += rank == 1;
+	status = moek_ep_forward(layer, workspace, &forward, &error);
+	expect_told(status, &error, MOEK_BAD_ARGUMENT, 1, "input has another number");
+	forward = my_forward(&data);
+	status = moek_ep_forward(layer, workspace, &forward, &error);
+	expect(status == MOEK_OK, "%s", error.text);
+	expect_equal(&data);
+	end_case("rows that are wrong on one rank, and then right");
+	moek_ep_workspace_destroy(workspace);
+	moek_ep_layer_destroy(layer);
+	free_data(&data);
+}
+
+/** Only rank 0 gets rows, so only there the backend fails. */
+static void a_backend_that_fails(void)
+{
+	struct moek_registry *registry = open_registry("MOEK_TEST_FAKES", NULL);
+	struct job job = usual;
+	struct moek_ep *ep = NULL;
+	struct moek_ep_layer *layer = NULL;
+	struct moek_ep_workspace *workspace = NULL;
+	struct moek_forward forward;
+	struct moek_error error;
+	struct data data;
+	int32_t status;
+
+	job.routing = SKEWED;
+	job.placing = STRIDED;
+	make_data(&job, &data);
+	for (uint64_t i = 0; i < data.all * job.top_k; i++)
+		data.ids[i] = 0;
+	status = moek_ep_open(MPI_COMM_WORLD, registry, &ep, &error);
+	if (status == MOEK_OK)
+		status = try_layer(ep, &data, "require forward_fails", &layer, &error);
+	if (status == MOEK_OK)
+		status = moek_ep_workspace_create(&layer, 1, &workspace, &error);
+	expect(status == MOEK_OK, "%s", error.text);
+	forward = my_forward(&data);
+	if (status == MOEK_OK) {
+		status = moek_ep_forward(layer, workspace, &forward, &error);
+		expect_told(status, &error, MOEK_DEVICE, 0, "forward_fails");
+	}
+	end_case("a backend that fails on one rank");
+	moek_ep_workspace_destroy(workspace);
+	moek_ep_layer_destroy(layer);
+	moek_ep_close(ep);
+	moek_registry_close(registry);
+	free_data(&data);
+}
+
+static void ranks_that_differ(struct moek_registry *registry)
+{
+	const struct moek_setting setting = { "registry", "on_degraded", "allow" };
+	struct moek_registry *other = open_registry("MOEK_TEST_PLUGINS", &setting);
+	struct moek_error error = { 0 };
+	struct moek_ep *ep = NULL;
+	int32_t status;
+
+	version = rank == 1 ? "0.0.9" : "0.1.0";
+	status = moek_ep_open(MPI_COMM_WORLD, registry, &ep, &error);
+	expect_told(status, &error, MOEK_BAD_CONFIG, 1, "0.0.9, not 0.1.0");
+	expect(ep == NULL, "opened");
+	end_case("another version on one rank");
+	version = "1";
+
+	status = moek_ep_open(MPI_COMM_WORLD, rank == 1 ? other : registry, &ep,
+	                      &error);
+	expect_told(status, &error, MOEK_BAD_CONFIG, 1,
+	            "on_degraded = allow, not on_degraded = warn");
+	end_case("another setting on one rank");
+	moek_registry_close(other);
+}
+
+static void checkpoints_that_differ(struct moek_ep *ep, struct moek_registry *registry)
+{
+	const char *source = getenv("MOEK_TEST_SOURCE");
+	struct moek_checkpoint *checkpoint[2] = { NULL, NULL };
+	char path[2][1024];
+	struct moek_error error = { 0 };
+	int32_t status;
+
+	snprintf(path[0], 1024, "%s/fixtures/checkpoints/tiny-gptoss-mxfp4", source);
+	snprintf(path[1], 1024, "%s/fixtures/checkpoints/tiny-qwen3moe-bf16", source);
+	for (int i = 0; i < 2; i++)
+		expect(moek_checkpoint_open(registry, path[i], &checkpoint[i],
+		                            &error) == MOEK_OK,
+		       "%s", error.text);
+	status = moek_ep_same_checkpoint(ep, checkpoint[0], &error);
+	expect(status == MOEK_OK, "%s", error.text);
+	status = moek_ep_same_checkpoint(ep, checkpoint[rank == 1], &error);
+	expect_told(status, &error, MOEK_BAD_FILE, 1, "another checkpoint");
+	end_case("another checkpoint on one rank");
+	moek_checkpoint_close(checkpoint[0]);
+	moek_checkpoint_close(checkpoint[1]);
+}
+
+static void check_faults(void)
+{
+	struct moek_registry *registry = open_registry("MOEK_TEST_PLUGINS", NULL);
+	struct moek_ep *ep = NULL;
+	struct moek_error error = { 0 };
+
+	ranks_that_differ(registry);
+	if (moek_ep_open(MPI_COMM_WORLD, registry, &ep, &error) == MOEK_OK) {
+		checkpoints_that_differ(ep, registry);
+		layers_that_fail(ep);
+		a_backend_that_refuses(ep);
+		forwards_that_fail(ep, registry);
+	} else {
+		expect(0, "%s", error.text);
+		end_case("ranks agree");
+	}
+	moek_ep_close(ep);
+	moek_registry_close(registry);
+	a_backend_that_fails();
+}
+
+/** The last rank ends in the middle of a forward of the others. */
+static void be_killed(void)
+{
+	struct moek_registry *registry = open_registry("MOEK_TEST_PLUGINS", NULL);
+	struct moek_ep *ep = NULL;
+	struct moek_ep_layer *layer = NULL;
+	struct moek_ep_workspace *workspace = NULL;
+	struct moek_error error = { 0 };
+	struct moek_forward forward;
+	struct data data;
+
+	make_data(&usual, &data);
+	if (moek_ep_open(MPI_COMM_WORLD, registry, &ep, &error) != MOEK_OK ||
+	    try_layer(ep, &data, PLAIN, &layer, &error) != MOEK_OK ||
+	    moek_ep_workspace_create(&layer, 1, &workspace, &error) != MOEK_OK)
+		exit(0); /* the test wants another code */
+	forward = my_forward(&data);
+	if (rank == ranks - 1)
+		raise(SIGKILL);
+	moek_ep_forward(layer, workspace, &forward, &error);
+	exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	if (argc == 2 && strcmp(argv[1], "faults") == 0)
+		check_faults();
+	else if (argc == 2 && strcmp(argv[1], "killed") == 0)
+		be_killed();
+	else
+		check_equal();
+	if (rank == 0)
+		printf("1..%d\n", cases);
+	MPI_Finalize();
+	return failed_cases != 0;
+}
