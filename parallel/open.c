@@ -154,37 +154,88 @@ static int is_of_the_machine(const char *line)
 	       strncmp(line, "plugin_dirs =", 13) == 0;
 }
 
-/** Leave the settings that decide what runs: no comments, no threads, no folders. */
-static void keep_settings(char *text)
+static int compare_lines(const void *a, const void *b)
 {
-	char *to = text;
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
-	for (const char *line = text; *line != '\0';) {
-		size_t length = strcspn(line, "\n");
-		size_t whole = length + (line[length] == '\n');
+/**
+ * The settings that decide what runs, as lines "[section] key = value": no comments,
+ * threads or folders. Sorted, since where a value comes from orders them; in sections
+ * of priority, where order is all, lines are numbered. Returns how many; the first is
+ * at @lines_out. They are written to @to.
+ */
+static size_t list_settings(const char *config, char *to, char **lines_out)
+{
+	const char *section = "";
+	size_t count = 0, number = 0;
 
-		if (length > 0 && line[0] != '#' && !is_of_the_machine(line)) {
-			memmove(to, line, whole);
-			to += whole;
+	for (const char *line = config; *line != '\0';) {
+		int length = (int)strcspn(line, "\n");
+		int name = (int)strcspn(section, "\n");
+
+		if (line[0] == '[') {
+			section = line;
+			number = 0;
+		} else if (length > 0 && line[0] != '#' && !is_of_the_machine(line)) {
+			lines_out[count++] = to;
+			to += strncmp(section, "[priority", 9) == 0
+			              ? sprintf(to, "%.*s %3zu. %.*s", name, section,
+			                        ++number, length, line)
+			              : sprintf(to, "%.*s %.*s", name, section, length,
+			                        line);
+			to++;
 		}
-		line += whole;
+		line += length + (line[length] == '\n');
 	}
-	*to = '\0';
+	qsort(lines_out, count, sizeof(*lines_out), compare_lines);
+	return count;
+}
+
+/** malloc'ed, or NULL. */
+static char *settings_text(const char *config)
+{
+	size_t lines = 1, section = 0, bytes = strlen(config) + 1, count;
+	char *space, *text, **list;
+
+	for (const char *at = config; *at != '\0'; at++)
+		lines += *at == '\n';
+	for (const char *at = strchr(config, '['); at != NULL; at = strchr(at + 1, '['))
+		if (strcspn(at, "\n") > section)
+			section = strcspn(at, "\n");
+	bytes += lines * (section + 32);
+	space = malloc(bytes);
+	text = malloc(bytes);
+	list = malloc(lines * sizeof(*list));
+	if (space != NULL && text != NULL && list != NULL) {
+		char *to = text;
+
+		*to = '\0';
+		count = list_settings(config, space, list);
+		for (size_t i = 0; i < count; i++)
+			to += sprintf(to, "%s\n", list[i]);
+	} else {
+		free(text);
+		text = NULL;
+	}
+	free(space);
+	free(list);
+	return text;
 }
 
 static int32_t same_settings(struct moek_ep *ep, struct moek_error *error_out)
 {
 	struct moek_error error;
-	char *text = moek_registry_config(ep->registry, MOEK_TEXT);
+	char *config = moek_registry_config(ep->registry, MOEK_TEXT);
+	char *text = config != NULL ? settings_text(config) : NULL;
 	int32_t status = moek_ep_agree(
 		ep, text != NULL ? MOEK_OK : ep_fail_memory(&error, "settings"),
 		&error);
 
-	if (status == MOEK_OK) {
-		keep_settings(text);
+	if (status == MOEK_OK)
 		status = ep_same(ep, MOEK_BAD_CONFIG, "moek.ini", text, &error);
-	}
-	moek_free(text);
+	free(text);
+	moek_free(config);
 	if (status != MOEK_OK && error_out != NULL)
 		*error_out = error;
 	return status;

@@ -754,8 +754,9 @@ static void ranks_that_differ(struct moek_registry *registry)
 
 	status = moek_ep_open(MPI_COMM_WORLD, rank == 1 ? other : registry, &ep,
 	                      &error);
-	expect_told(status, &error, MOEK_BAD_CONFIG, 1,
-	            "on_degraded = allow, not on_degraded = warn");
+	expect_told(
+		status, &error, MOEK_BAD_CONFIG, 1,
+		"[registry] on_degraded = allow, not [registry] on_degraded = warn");
 	end_case("another setting on one rank");
 	moek_registry_close(other);
 }
