@@ -32,7 +32,7 @@ exits 0 'and gives the same outputs' "$moek" run "$work/oss" \
 # ---- read by others ----
 
 python=${MOEK_TEST_PYTHON:-python3}
-for scheme in w4a16-g32 w4a16-g128 w4a16-g64-asym; do
+for scheme in w4a16-g32 w4a16-g128 w4a16-g64-asym mxfp4; do
 	if ! "$python" -c 'import compressed_tensors, safetensors, torch' 2>"$work/why"; then
 		skipped "compressed-tensors reads $scheme" "$(tail -n 1 "$work/why"); set MOEK_TEST_PYTHON"
 		continue

@@ -29,25 +29,40 @@ mkdir "$work/objects"
 	-DMOEK_PLUGIN_DIR='"/nonexistent"' -DMOEK_PROBE_HELPER='"/nonexistent"' -DMOEK_CONFIG_FILE='"/nonexistent"' \
 	$(pkg-config --cflags $packages) "$source"/core/*.c "$source/tests/kit.c")
 
-failed=0
+# one line for each run: the target and, for codecs, which
 for target in "$source"/tests/fuzz/fuzz_*.c; do
 	name=$(basename "$target" .c)
-	corpus=$source/tests/fuzz/corpus_${name#fuzz_}
-	mkdir -p "$work/$name.corpus"
 	$CLANG $flags -std=c11 -pthread -I"$work" -I"$source" -I"$source/include" \
 		-I"$source/tests" $(pkg-config --cflags $packages) "$target" \
 		"$work"/objects/*.o $(pkg-config --libs $packages) -lm -ldl -o "$work/$name"
-	echo "$name: $seconds s"
-	if (cd "$work" && "./$name" -max_total_time="$seconds" -timeout=10 -max_len=16384 \
-		-rss_limit_mb=2048 -print_final_stats=1 "$work/$name.corpus" "$corpus" \
-		> "$work/$name.log" 2>&1); then
-		grep -E 'number_of_executed_units|new_units_added' "$work/$name.log"
+	if [ "$name" = fuzz_codec ]; then
+		MOEK_FUZZ_KIND= "$work/$name" 2>&1 </dev/null | sed -n 's/.* none of: //p' | tr ' ' '\n' |
+			sed "s/^/$name /"
 	else
-		failed=1
-		tail -50 "$work/$name.log"
+		echo "$name -"
 	fi
-done
-if [ $failed != 0 ]; then
+done >"$work/runs"
+
+# as many at once as there are processors, each in a folder of its own
+cat >"$work/one.sh" <<'END'
+name=$1 kind=$2 run=$work/$1.$2
+corpus=$source/tests/fuzz/corpus_${name#fuzz_}
+mkdir -p "$run/corpus"
+[ -d "$corpus" ] || corpus=
+export MOEK_FUZZ_KIND=$kind
+if (cd "$run" && "$work/$name" -max_total_time="$seconds" -timeout=10 -max_len=16384 \
+	-rss_limit_mb=2048 -print_final_stats=1 "$run/corpus" $corpus >"$run/log" 2>&1); then
+	echo "$name $kind: $seconds s, $(sed -n 's/stat::number_of_executed_units: *//p' "$run/log") inputs," \
+		"$(sed -n 's/stat::new_units_added: *//p' "$run/log") new"
+else
+	touch "$work/failed"
+	echo "$name $kind: a finding"
+	tail -50 "$run/log"
+fi
+END
+export work source seconds
+xargs -n 2 -P "$(nproc)" sh "$work/one.sh" <"$work/runs"
+if [ -e "$work/failed" ]; then
 	echo "findings are in $work"
 	exit 1
 fi
