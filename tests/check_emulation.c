@@ -16,8 +16,8 @@
 
 #include <moek/experts.h>
 
-#include "kernelcheck/naive.h"
-#include "kernelcheck/weights.h"
+#include "tools/kernelcheck/naive.h"
+#include "tools/kernelcheck/weights.h"
 
 static const struct moek_experts *any;
 

@@ -73,6 +73,12 @@ shows "$out" '^layers\.0 +plain\.bf16 ' 'it runs'
 exits 0 'kernelcheck holds it to emulation' "$MOEK_TEST_BUILD/tests/kernelcheck/kernelcheck" \
 	"$plugin_dir/plain.so" --quiet
 shows "$out" '^[1-9][0-9]* passed, 0 failed, ' 'in more than nothing'
+# the core looks for moek-probe where it will be, not below DESTDIR
+sed "s|^\[registry\]|&\nprobe_helper = $root/libexec/moek/moek-probe|" \
+	"$root/etc/moek/moek.ini" >verify.ini
+exits 0 'the installed moek verify passes it' "$root/bin/moek" verify "$plugin_dir/plain.so" \
+	--config verify.ini --case '[!F]*'
+shows "$out" '^ok [0-9]+ - N\.bf16/silu/bf16 on plain\.bf16$' 'with its numbers'
 exits 1 'an int4 checkpoint is refused by it' "$root/bin/moek" explain \
 	"$models/tiny-qwen3moe-ct-sym-g32" --backend 'require plain'
 shows "$out" 'weight.*int4.*bf16' 'with what was found and what is accepted'

@@ -10,8 +10,8 @@
 
 #include <check.h>
 
-#include "kernelcheck/check.h"
-#include "kernelcheck/weights.h"
+#include "tools/kernelcheck/check.h"
+#include "tools/kernelcheck/weights.h"
 
 /* Asymmetric int4 in each type, MXFP4 with everything gpt-oss has, quantised
  * activations. */

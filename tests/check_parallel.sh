@@ -34,7 +34,7 @@ build() {
 	"mpicc.$1" -std=c11 -Wall -Wextra $cflags -pthread -I"$MOEK_TEST_BUILD" \
 		-I"$source/include" -I"$source/parallel" -I"$source" -I"$MOEK_TEST_SOURCE" \
 		-o "$work/check_ep.$1" "$MOEK_TEST_SOURCE/parallel/check_ep.c" \
-		"$MOEK_TEST_SOURCE/kernelcheck/weights.c" "$source"/parallel/*.c \
+		"$source/tools/kernelcheck/weights.c" "$source"/parallel/*.c \
 		-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=posix_memalign \
 		-L"$MOEK_TEST_BUILD/.libs" -lmoek -lm
 }

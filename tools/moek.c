@@ -89,6 +89,24 @@ static const char convert_text[] =
 	"Tensors beside the experts must be plain. One expert at a time is held\n"
 	"for each thread.\n";
 
+static const char verify_text[] =
+	"Runs the conformance kit on a plugin file, each case in a process of its\n"
+	"own with a time limit, and prints TAP; then a certificate. Groups:\n"
+	"\n"
+	"  S  the file: probe, note, exports, flags that loaders stumble over\n"
+	"  A  the ABI: longer structs, unknown values\n"
+	"  L  life: open and close, two contexts, no memory\n"
+	"  C  claims: pure, with reasons, fast\n"
+	"  E  nothing of the process is changed by a forward\n"
+	"  W  workspaces grow with the tokens\n"
+	"  N  numbers: every case of kernelcheck beside emulation, with poisoned and\n"
+	"     guarded memory, twice, and with one worker\n"
+	"  F  random problems; --reproduce SEED runs one again\n"
+	"\n"
+	"The certificate is complete only if every backend of the file ran: what\n"
+	"was claimed and not run, for want of a device, is listed and passes\n"
+	"nothing. Exits 0 when nothing failed.\n";
+
 static const struct command commands[] = {
 	{ "list", "", "what is installed: plugins, each with its state and cause",
 	  "Prints every plugin that is installed or named in moek.ini. Nothing of\n"
@@ -114,6 +132,8 @@ static const struct command commands[] = {
 	{ "convert", "CHECKPOINT DESTINATION",
 	  "write a checkpoint with its experts in another format", convert_text,
 	  COMMAND_CONVERT, 2, command_convert },
+	{ "verify", "PLUGIN.so", "hold a plugin to the contract, and certify it",
+	  verify_text, COMMAND_VERIFY, 1, command_verify },
 	{ "print-config", "", "every setting in force and where it came from",
 	  "Prints each effective setting with its source, and those it overrode.\n",
 	  COMMAND_PRINT_CONFIG, 0, command_print_config },

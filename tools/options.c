@@ -11,7 +11,7 @@
 
 #define ALL                                                                            \
 	(COMMAND_LIST | COMMAND_EXPLAIN | COMMAND_INSPECT | COMMAND_RUN |              \
-	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT)
+	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_VERIFY)
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
@@ -20,6 +20,12 @@ enum option_id {
 	OPTION_BACKEND,
 	OPTION_THREADS,
 	OPTION_FACTS,
+	OPTION_CASE,
+	OPTION_REPRODUCE,
+	OPTION_IN_PROCESS,
+	OPTION_REFERENCE,
+	OPTION_TIME_LIMIT,
+	OPTION_REPORT,
 	OPTION_OPEN,
 	OPTION_PROBLEM,
 	OPTION_AGAINST,
@@ -65,6 +71,18 @@ static const struct line {
 	                     "threads; as many as allowed by default" },
 	[OPTION_OPEN] = { "open", NULL, COMMAND_LIST,
 	                  "open the plugins: which cards there are, who can run" },
+	[OPTION_CASE] = { "case", "GLOB", COMMAND_VERIFY,
+	                  "only cases whose name matches; S.*, 'N.mxfp4*' ..." },
+	[OPTION_REPRODUCE] = { "reproduce", "SEED", COMMAND_VERIFY,
+	                       "only the random case of this seed" },
+	[OPTION_IN_PROCESS] = { "in-process", NULL, COMMAND_VERIFY,
+	                        "all in this process, for a debugger" },
+	[OPTION_REFERENCE] = { "reference", "FILE", COMMAND_VERIFY,
+	                       "emulation.so; the one that is installed" },
+	[OPTION_TIME_LIMIT] = { "time-limit", "SECONDS", COMMAND_VERIFY,
+	                        "of one case; 60" },
+	[OPTION_REPORT] = { "report", "FD", COMMAND_VERIFY,
+	                    "bare results, as the tool's own children write them" },
 	[OPTION_FACTS] = { "facts", "FILE", COMMAND_LIST | COMMAND_EXPLAIN,
 	                   "devices of another machine, in JSON" },
 	[OPTION_PROBLEM] = { "problem", "KEY=VALUE,...", COMMAND_EXPLAIN,
@@ -75,7 +93,8 @@ static const struct line {
 	                "w4a16-g32, w4a16-g64-asym, mxfp4, bf16 ...; see above" },
 	[OPTION_TOKENS] = { "tokens", "N", COMMAND_RUN | COMMAND_EXPLAIN,
 	                    "rows of a forward; 16, all of --against, or 1024" },
-	[OPTION_SEED] = { "seed", "N", COMMAND_RUN, "of the random rows; 1" },
+	[OPTION_SEED] = { "seed", "N", COMMAND_RUN | COMMAND_VERIFY,
+	                  "of the random values; 1" },
 	[OPTION_LAYER] = { "layer", "N",
 	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
 	                           COMMAND_BENCH_LOAD,
@@ -270,6 +289,23 @@ static int take_option(enum option_id option, const char *value,
 	case OPTION_OPEN:
 		options->open = 1;
 		return TOOL_DONE;
+	case OPTION_CASE:
+		options->cases = value;
+		return TOOL_DONE;
+	case OPTION_REPRODUCE:
+		options->reproduces = 1;
+		return parse_number("reproduce", value, 0, UINT64_MAX, &options->seed);
+	case OPTION_IN_PROCESS:
+		options->in_process = 1;
+		return TOOL_DONE;
+	case OPTION_REFERENCE:
+		options->reference = value;
+		return TOOL_DONE;
+	case OPTION_TIME_LIMIT:
+		return parse_number("time-limit", value, 1, 86400,
+		                    &options->time_limit);
+	case OPTION_REPORT:
+		return parse_number("report", value, 3, 1024, &options->report);
 	case OPTION_FACTS:
 		options->facts = value;
 		return TOOL_DONE;
@@ -380,7 +416,9 @@ static int check_operands(const struct command *command, int argc, char **argv,
 	}
 	if (command->checkpoint && options->checkpoint == NULL &&
 	    options->problem == NULL) {
-		tool_say("%s: needs a CHECKPOINT folder; moek %s --help", command->name,
+		tool_say("%s: needs %s; moek %s --help", command->name,
+		         command->bit == COMMAND_VERIFY ? "a PLUGIN.so"
+		                                        : "a CHECKPOINT folder",
 		         command->name);
 		return TOOL_USAGE;
 	}
@@ -400,9 +438,9 @@ int options_parse(const struct command *command, int argc, char **argv,
 	int code = TOOL_DONE;
 	int found;
 
-	*options_out = (struct options){ .seed = 1,
-		                         .group = 32,
-		                         .last_layer = UINT64_MAX };
+	*options_out = (struct options){
+		.seed = 1, .time_limit = 60, .group = 32, .last_layer = UINT64_MAX
+	};
 	/* every argument could be a directory; one for the build tree; the NULL */
 	options_out->plugin_dirs = calloc((size_t)argc + 2, sizeof(char *));
 	if (options_out->plugin_dirs == NULL) {

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define MOST_SETTINGS 8 /* with one for the build tree */
+
 /** Cut the last part off @path: 1, or 0 when there is none. */
 static int cut(char *path)
 {
@@ -80,6 +82,16 @@ static void use_build_tree(const struct options *options, const char *build,
 int32_t tool_registry(const struct options *options,
                       struct moek_registry **registry_out, struct moek_error *error_out)
 {
+	const struct moek_setting none = { 0 };
+
+	return tool_registry_with(options, &none, 0, registry_out, error_out);
+}
+
+int32_t tool_registry_with(const struct options *options,
+                           const struct moek_setting *settings, size_t count,
+                           struct moek_registry **registry_out,
+                           struct moek_error *error_out)
+{
 	struct moek_registry_options registry_options = {
 		.struct_size = MOEK_INIT(REGISTRY_OPTIONS),
 		.threads = (uint32_t)options->threads,
@@ -91,17 +103,21 @@ int32_t tool_registry(const struct options *options,
 		.checks = options->checks,
 	};
 	char build[4000], plugins[4096], config[4096], helper[4096];
-	const struct moek_setting probe = { "registry", "probe_helper", helper };
+	struct moek_setting all[MOST_SETTINGS];
 	size_t dirs = 0;
 	int32_t status;
 
+	memcpy(all, settings, count * sizeof(*settings));
+	registry_options.settings = all;
+	registry_options.setting_count = count;
 	while (options->plugin_dirs[dirs] != NULL)
 		dirs++;
 	if (find_build_tree(build, sizeof(build))) {
 		use_build_tree(options, build, plugins, config, &registry_options);
 		snprintf(helper, sizeof(helper), "%s/core/moek-probe", build);
-		registry_options.settings = &probe;
-		registry_options.setting_count = 1;
+		all[count] = (struct moek_setting){ "registry", "probe_helper",
+			                            helper };
+		registry_options.setting_count++;
 	}
 	status = moek_registry_open(&registry_options, registry_out, error_out);
 	options->plugin_dirs[dirs] = NULL; /* there may be a next one */

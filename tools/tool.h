@@ -5,6 +5,8 @@
 
 #include <moek/moek.h>
 
+#include <stddef.h>
+
 /** Exit codes, as the manual gives them. */
 enum {
 	TOOL_DONE = 0,
@@ -44,6 +46,10 @@ struct options {
 	struct list token_list, thread_list;
 	const char *shape, *scheme, *activations, *routing, *compare, *plot;
 	uint64_t group, repetitions, memory_gib;
+	/* of verify, whose PLUGIN.so is the checkpoint: */
+	const char *cases, *reference;
+	uint64_t time_limit, report;
+	uint32_t reproduces, in_process;
 	/* not of the command line: workers in place of a pool, or NULL */
 	const struct moek_workers *workers;
 };
@@ -68,9 +74,11 @@ enum {
 	COMMAND_PRINT_CONFIG = 16,
 	COMMAND_BENCH = 32,
 	COMMAND_BENCH_LOAD = 64,
-	COMMAND_CONVERT = 128
+	COMMAND_CONVERT = 128,
+	COMMAND_VERIFY = 256
 };
 
+int command_verify(const struct options *options); /* verify/verify.c */
 /* list.c, explain.c, inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit
  * code. */
 int command_list(const struct options *options);
@@ -103,6 +111,12 @@ void tool_print(const char *text);
 int32_t tool_registry(const struct options *options,
                       struct moek_registry **registry_out,
                       struct moek_error *error_out);
+
+/** The same with @settings, at most 7, over what the INI says. */
+int32_t tool_registry_with(const struct options *options,
+                           const struct moek_setting *settings, size_t count,
+                           struct moek_registry **registry_out,
+                           struct moek_error *error_out);
 
 /** A registry and the checkpoint of the options; closed by tool_close(). */
 struct session {

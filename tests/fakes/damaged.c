@@ -4,16 +4,44 @@
  *
  *   none      none: the same numbers as emulation
  *   dropped   expert 3 of every layer adds nothing
- *   zero      the zero point of int4 weights is one too low: code - 7 for code - 8 */
+ *   zero      the zero point of int4 weights is one too low: code - 7 for code - 8
+ *   swapped   gate and up rows change places
+ *   no_zeros  zero points are not looked at
+ *   no_limit  the limit is not looked at
+ *   lies      create() says no after five yeses
+ *   past      forward() writes before its first buffer
+ *   input     forward() changes its input
+ *   crashes   forward() reads from nowhere
+ *   hangs     forward() does not come back
+ *   rounds    forward() leaves the thread rounding upwards */
 #include <moek/experts.h>
 
+#include <fenv.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /** plugins/emulation/plugin.c, compiled with its symbol renamed. */
 extern const struct moek_plugin moek_emulation_v1;
 
-static enum { NONE, DROPPED, ZERO } fault;
+static enum {
+	NONE,
+	DROPPED,
+	ZERO,
+	SWAPPED,
+	NO_ZEROS,
+	NO_LIMIT,
+	LIES,
+	PAST,
+	INPUT,
+	CRASHES,
+	HANGS,
+	ROUNDS,
+	FAULTS
+} fault;
+static const char *const faults[FAULTS] = { "none",     "dropped",  "zero",  "swapped",
+	                                    "no_zeros", "no_limit", "lies",  "past",
+	                                    "input",    "crashes",  "hangs", "rounds" };
 
 static const struct moek_experts *sound(void)
 {
@@ -92,12 +120,19 @@ static int32_t create(void *plugin, const struct moek_device *device,
                       void **layer_out)
 {
 	struct damaged *damaged = malloc(sizeof(*damaged));
+	struct moek_problem other = *problem;
 	int32_t status;
 
+	if (fault == LIES) {
+		free(damaged);
+		return MOEK_REFUSED;
+	}
+	if (fault == NO_LIMIT)
+		other.limit = 0;
 	if (damaged == NULL)
 		return MOEK_NO_MEMORY;
 	damaged->top_k = problem->top_k;
-	status = sound()->create(plugin, device, problem, weights, &damaged->layer);
+	status = sound()->create(plugin, device, &other, weights, &damaged->layer);
 	if (status != MOEK_OK) {
 		free(damaged);
 		return status;
@@ -126,6 +161,19 @@ static uint8_t *raise_codes(struct moek_matrix *matrix)
 	return raised;
 }
 
+/* As if all were symmetric. */
+static uint8_t *level_zeros(struct moek_matrix *matrix)
+{
+	uint64_t groups = (matrix->columns - 1) / matrix->group_size + 1;
+	uint8_t *zeros = malloc(matrix->rows * groups);
+
+	if (zeros == NULL)
+		abort();
+	memset(zeros, 8, matrix->rows * groups);
+	matrix->zeros = zeros;
+	return zeros;
+}
+
 static int32_t load_expert(void *layer, uint64_t local,
                            const struct moek_expert *expert)
 {
@@ -138,6 +186,15 @@ static int32_t load_expert(void *layer, uint64_t local,
 		raised[0] = raise_codes(&other.gate);
 		raised[1] = raise_codes(&other.up);
 		raised[2] = raise_codes(&other.down);
+	}
+	if (fault == SWAPPED && other.up.rows != 0) {
+		other.gate = expert->up;
+		other.up = expert->gate;
+	}
+	if (fault == NO_ZEROS && expert->gate.zeros != NULL) {
+		raised[0] = level_zeros(&other.gate);
+		raised[1] = level_zeros(&other.up);
+		raised[2] = level_zeros(&other.down);
 	}
 	status = sound()->load_expert(damaged->layer, local, &other);
 	for (int i = 0; i < 3; i++)
@@ -152,6 +209,23 @@ static int32_t finish(void *layer)
 	return sound()->finish(damaged->layer);
 }
 
+/** What there is to do beside the forward. */
+static void misbehave(const struct moek_batch *batch)
+{
+	const volatile int *volatile nowhere = NULL;
+
+	if (fault == PAST && batch->buffer_count != 0)
+		((unsigned char *)batch->buffers[0])[-1] ^= 1;
+	if (fault == INPUT)
+		*(unsigned char *)batch->input.data ^= 1;
+	if (fault == CRASHES)
+		(void)*nowhere;
+	while (fault == HANGS)
+		pause();
+	if (fault == ROUNDS)
+		fesetround(FE_UPWARD);
+}
+
 static int32_t forward(void *layer, const struct moek_batch *batch)
 {
 	const struct damaged *damaged = layer;
@@ -159,6 +233,7 @@ static int32_t forward(void *layer, const struct moek_batch *batch)
 	uint64_t count = batch->input.rows * damaged->top_k;
 	int32_t *ids, status;
 
+	misbehave(batch);
 	if (fault != DROPPED)
 		return sound()->forward(damaged->layer, batch);
 	ids = malloc(count * sizeof(*ids));
@@ -186,9 +261,10 @@ static int32_t open_plugin(const struct moek_host *host, void **plugin_out)
 
 	if (name == NULL)
 		name = "none";
-	fault = strcmp(name, "dropped") == 0 ? DROPPED
-	        : strcmp(name, "zero") == 0  ? ZERO
-	                                     : NONE;
+	fault = NONE;
+	for (int i = 0; i < FAULTS; i++)
+		if (strcmp(faults[i], name) == 0)
+			fault = i;
 	return moek_emulation_v1.open(host, plugin_out);
 }
 
@@ -201,7 +277,7 @@ static const struct moek_experts any = {
 	.struct_size = MOEK_EXPERTS_SIZE_1_0,
 	.rank_class = MOEK_NATIVE,
 	.name = "any",
-	.understands = MOEK_BIAS | MOEK_LIMIT | MOEK_ALPHA_BETA,
+	.understands = MOEK_ZERO_POINTS | MOEK_BIAS | MOEK_LIMIT | MOEK_ALPHA_BETA,
 	.supports_device = supports_device,
 	.supports_quant_scheme = supports_quant_scheme,
 	.supports_activation = supports_activation,

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "weights.h"
+#include "tools/kernelcheck/weights.h"
 
 #define SECONDS 1.0 /* of one measurement, about */
 #define RUNS_MOST 200u

@@ -3,7 +3,7 @@
 #ifndef KERNELCHECK_BENCH_H
 #define KERNELCHECK_BENCH_H
 
-#include "run.h"
+#include "tools/kernelcheck/run.h"
 
 struct timing {
 	uint32_t runs;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "bench.h"
-#include "check.h"
+#include "tools/kernelcheck/check.h"
 
 #define BACKENDS 32 /* tables of one plugin, at most */
 

@@ -15,7 +15,7 @@
 #include <moek/formats.h>
 #include <moek/parallel.h>
 
-#include "kernelcheck/weights.h"
+#include "tools/kernelcheck/weights.h"
 
 #define MOST_RANKS 8
 

@@ -37,11 +37,21 @@ static int name_of(const char *path, char *name_out, size_t bytes)
 	return 1;
 }
 
-static int32_t open_registry(const char *const *folders, const char *config,
-                             uint32_t threads, struct moek_registry **registry_out,
+/** Of the plugins in @folders, only @name and the reference are opened. */
+static int32_t open_registry(const char *const *folders, const char *name,
+                             const char *config, uint32_t threads,
+                             struct moek_registry **registry_out,
                              struct moek_error *error_out)
 {
+	const struct moek_setting settings[] = {
+		{ "registry", "unlisted", "ignore" },
+		{ "registry", "probe", "never" },
+		{ "priority", name, "on" },
+		{ "priority", "emulation", "on" },
+	};
 	const struct moek_registry_options options = {
+		.settings = settings,
+		.setting_count = strcmp(name, "emulation") == 0 ? 3 : 4,
 		.struct_size = MOEK_REGISTRY_OPTIONS_SIZE_1_0,
 		.threads = threads,
 		.config_file = config,
@@ -68,9 +78,11 @@ int32_t bed_open(const char *subject, const char *reference, const char *config,
 		         "%s: not the name of a plugin, NAME.so", subject);
 		return MOEK_BAD_ARGUMENT;
 	}
-	status = open_registry(folders, config, threads, &bed.many, error_out);
+	status = open_registry(folders, bed.plugin, config, threads, &bed.many,
+	                       error_out);
 	if (status == MOEK_OK)
-		status = open_registry(folders, config, 1, &bed.one, error_out);
+		status = open_registry(folders, bed.plugin, config, 1, &bed.one,
+		                       error_out);
 	if (status == MOEK_OK)
 		*bed_out = bed;
 	else
