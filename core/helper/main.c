@@ -90,6 +90,56 @@ static int take_options(char **options, const char *name,
 	return 1;
 }
 
+/** What a host may ask before it makes a layer, about a few small problems. */
+static void ask_problems(const struct moek_loaded *loaded,
+                         const struct moek_experts *experts)
+{
+	static const struct moek_scheme schemes[] = {
+		{ .weight = MOEK_INT4, .scale = MOEK_BF16, .group_size = 32 },
+		{ .weight = MOEK_MXFP4, .scale = MOEK_E8M0, .group_size = 32 },
+		{ .weight = MOEK_BF16 },
+	};
+
+	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+		const struct moek_problem problem = {
+			.struct_size = MOEK_PROBLEM_SIZE_1_0,
+			.experts = 8,
+			.experts_local = 8,
+			.top_k = 2,
+			.hidden = 64,
+			.intermediate = 32,
+			.max_tokens = 16,
+			.gate_up = schemes[i],
+			.down = schemes[i],
+			.input_type = MOEK_BF16,
+			.output_type = MOEK_BF16,
+			.activation = MOEK_SILU,
+			.gated = 1,
+			.shards = 1,
+		};
+		struct moek_verdict no = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
+		struct moek_numerics numerics = {
+			.struct_size = MOEK_NUMERICS_SIZE_1_0
+		};
+		struct moek_sizes sizes = { .struct_size = MOEK_SIZES_SIZE_1_0 };
+		struct moek_buffer buffers[MOEK_MAX_BUFFERS] = { { 0 } };
+		void *plugin = loaded->handle;
+		uint64_t align;
+
+		if (experts->supports_quant_scheme(plugin, &problem, &no) != 1 ||
+		    experts->supports_activation(plugin, &problem, &no) != 1 ||
+		    experts->supports_parallel(plugin, &problem, &no) != 1 ||
+		    experts->supports_shape(plugin, &problem, &no) != 1)
+			continue;
+		experts->problem_size(plugin, &problem, &sizes);
+		experts->workspace_shapes(plugin, &problem, problem.max_tokens, 1,
+		                          buffers, MOEK_MAX_BUFFERS);
+		experts->finalize(plugin, &problem, problem.max_tokens);
+		experts->numerics(plugin, &problem, &numerics);
+		experts->prepared_size(plugin, &problem, &align);
+	}
+}
+
 /** Every table about every device. */
 static void ask(const struct moek_loaded *loaded, const char *features)
 {
@@ -121,6 +171,8 @@ static void ask(const struct moek_loaded *loaded, const char *features)
 				loaded->experts[j].supports_device(
 					loaded->handle, &devices[i], &verdict);
 		}
+	for (uint32_t j = 0; j < loaded->experts_count; j++)
+		ask_problems(loaded, &loaded->experts[j]);
 }
 
 static int probe(const struct moek_plugin_request *request, const char *features)
