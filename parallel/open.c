@@ -151,7 +151,8 @@ int32_t ep_same(struct moek_ep *ep, int32_t status, const char *what, const char
 static int is_of_the_machine(const char *line)
 {
 	return strncmp(line, "threads =", 9) == 0 ||
-	       strncmp(line, "plugin_dirs =", 13) == 0;
+	       strncmp(line, "plugin_dirs =", 13) == 0 ||
+	       strncmp(line, "probe_helper =", 14) == 0;
 }
 
 static int compare_lines(const void *a, const void *b)
@@ -241,8 +242,7 @@ static int32_t same_settings(struct moek_ep *ep, struct moek_error *error_out)
 	return status;
 }
 
-static int32_t check_open(MPI_Comm communicator, const struct moek_registry *registry,
-                          struct moek_error *error_out)
+static int32_t check_open(MPI_Comm communicator, struct moek_error *error_out)
 {
 	int begun = 0, ended = 0;
 
@@ -253,12 +253,31 @@ static int32_t check_open(MPI_Comm communicator, const struct moek_registry *reg
 		return ep_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_NONE,
 		               "parallel: MPI_Init() has not been called, or "
 		               "MPI_Finalize() has");
-	if (communicator == MPI_COMM_NULL || registry == NULL)
+	if (communicator == MPI_COMM_NULL)
 		return ep_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_NONE,
-		               "parallel: %s",
-		               registry == NULL ? "registry is NULL"
-		                                : "the communicator is MPI_COMM_NULL");
+		               "parallel: the communicator is MPI_COMM_NULL");
 	return MOEK_OK;
+}
+
+/** All ranks opened theirs; if not, *error_out of the first that did not has the
+ * reason. */
+static int32_t have_registries(struct moek_ep *ep, struct moek_error *error_out)
+{
+	struct moek_error error;
+	int32_t status = MOEK_OK;
+
+	if (ep->registry == NULL) {
+		status = MOEK_BAD_ARGUMENT;
+		ep_fail(&error, status, MOEK_RULE_NONE, "registry is NULL");
+		if (error_out != NULL && error_out->status < 0) {
+			error = *error_out;
+			status = error.status;
+		}
+	}
+	status = moek_ep_agree(ep, status, &error);
+	if (status != MOEK_OK && error_out != NULL)
+		*error_out = error;
+	return status;
 }
 
 int32_t moek_ep_open(MPI_Comm communicator, struct moek_registry *registry,
@@ -267,7 +286,7 @@ int32_t moek_ep_open(MPI_Comm communicator, struct moek_registry *registry,
 	struct moek_ep made = { .registry = registry };
 	struct moek_error error;
 	struct moek_ep *ep;
-	int32_t status = check_open(communicator, registry, error_out);
+	int32_t status = check_open(communicator, error_out);
 
 	if (status != MOEK_OK)
 		return status;
@@ -278,6 +297,8 @@ int32_t moek_ep_open(MPI_Comm communicator, struct moek_registry *registry,
 	/* first: other versions may agree in another way on all that follows */
 	status = ep_same(&made, MOEK_BAD_CONFIG, "version of moek", moek_version(),
 	                 error_out);
+	if (status == MOEK_OK)
+		status = have_registries(&made, error_out);
 	if (status == MOEK_OK)
 		status = same_settings(&made, error_out);
 	if (status != MOEK_OK) {

@@ -86,4 +86,55 @@ for mpi in openmpi mpich; do
 	taken 3 faults
 	check "$mpi: a killed rank ends the job within 30 s" dies
 done
+# ---- moek run --parallel, with the MPI that configure found ----
+
+case $(variable MPI_LIBS) in
+*openmpi*) mpi=openmpi ;;
+*mpich*) mpi=mpich ;;
+*) mpi= ;;
+esac
+json() { "$MOEK_TEST_BUILD/tests/jsonpath" "$@" <"$work/out" 2>&1; }
+is() { [ "$1" = "$2" ] || { echo "# '$1', expected '$2'"; return 1; }; }
+if [ ! -e "$MOEK_TEST_BUILD/tools/moek-mpi" ] || ! command -v "mpirun.$mpi" >/dev/null 2>&1; then
+	exits 1 'without moek-mpi --parallel says what is missing' \
+		"$MOEK_TEST_BUILD/tools/moek" run . --parallel experts
+	shows "$err" 'configure --with-mpi' 'and how to get it'
+	skipped 'moek run --parallel' 'built without MPI'
+	done_testing
+fi
+cat >"$work/moek.ini" <<END
+[registry]
+schema = 1
+plugin_dirs = $MOEK_TEST_PLUGINS
+END
+run() {
+	on=$1
+	shift
+	timeout 60 "mpirun.$mpi" -n "$on" "$MOEK_TEST_BUILD/tools/moek" run "$@" \
+		--config "$work/moek.ini" --threads 1 --parallel experts
+}
+for model in tiny-qwen3moe-ct-sym-g32 tiny-gptoss-mxfp4; do
+	folder=$MOEK_TEST_SOURCE/fixtures/checkpoints/$model
+	for ranks in 1 4; do
+		exits 0 "$model on $ranks ranks agrees with the oracle" \
+			run $ranks "$folder" --against "$folder/expected/oracle.safetensors"
+		shows "$out" '^4 layers agree with ' 'and says so'
+		check 'once' is "$(printf '%s\n' "$out" | grep -c ' agree with ')" 1
+	done
+	exits 0 "$model in JSON" run 3 "$folder" --json --layer 1
+	check 'has all ranks' is "$(json ranks.2.rank)" 2
+	all=$(($(json ranks.0.weight_bytes_read) + $(json ranks.1.weight_bytes_read) + \
+		$(json ranks.2.weight_bytes_read)))
+	"$MOEK_TEST_BUILD/tools/moek" inspect "$folder" --layer 1 --json >"$work/out"
+	check 'which together read the weights once' is "$all" "$(json layers.0.weight_bytes)"
+done
+exits 3 'a checkpoint that is not there' run 2 "$work/none"
+check 'is told once' is "$(printf '%s\n' "$err" | grep -c '^moek: ')" 1
+shows "$err" '^moek: rank 0 of 2: .*/none' 'by name'
+exits 1 'a backend that nobody has' run 2 "$folder" --backend 'require nobody'
+shows "$err" '^moek: rank 0 of 2: nobody, which is required' 'is refused on all ranks'
+exits 2 'more ranks than experts' run 9 "$folder"
+shows "$err" '9 ranks for 8 experts' 'are refused'
+exits 2 'an unknown axis' "$MOEK_TEST_BUILD/tools/moek" run . --parallel rows
+exits 2 'a part of a part' "$MOEK_TEST_BUILD/tools/moek" run . --parallel experts --shard 0/2
 done_testing

@@ -2,6 +2,7 @@
 /* moek: ask what is installed and why, look into checkpoints, run expert layers. */
 #include "config.h"
 
+#include "tools/ranks.h"
 #include "tools/tool.h"
 
 #include <stdarg.h>
@@ -141,10 +142,19 @@ static const struct command commands[] = {
 
 static const size_t command_count = sizeof(commands) / sizeof(commands[0]);
 
+static int quiet;
+
+void tool_quiet(void)
+{
+	quiet = 1;
+}
+
 void tool_say(const char *format, ...)
 {
 	va_list arguments;
 
+	if (quiet)
+		return;
 	va_start(arguments, format);
 	fputs("moek: ", stderr);
 	vfprintf(stderr, format, arguments);
@@ -241,6 +251,8 @@ static const struct command *find_command(int argc, char **argv, int *words_out)
 	return found;
 }
 
+static char **arguments; /* of main() */
+
 static int run_command(const struct command *command, int argc, char **argv)
 {
 	struct options options;
@@ -248,7 +260,9 @@ static int run_command(const struct command *command, int argc, char **argv)
 	int code = options_parse(command, argc, argv, &options, &help);
 
 	if (code == TOOL_DONE)
-		code = help ? print_help(command) : command->run(&options);
+		code = help                       ? print_help(command)
+		       : options.parallel != NULL ? ranks_run(command, &options, arguments)
+		                                  : command->run(&options);
 	options_free(&options);
 	return code;
 }
@@ -280,8 +294,10 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	int code = dispatch(argc, argv);
+	int code;
 
+	arguments = argv;
+	code = dispatch(argc, argv);
 	/* a full disk behind stdout must not look like success */
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		tool_say("standard output: cannot write");

@@ -38,6 +38,7 @@ enum option_id {
 	OPTION_FAMILY_FILE,
 	OPTION_SHARD,
 	OPTION_EXPERTS,
+	OPTION_PARALLEL,
 	OPTION_CHECKS,
 	OPTION_SHAPE,
 	OPTION_SCHEME,
@@ -115,6 +116,8 @@ static const struct line {
 	[OPTION_EXPERTS] = { "experts", "LIST",
 	                     COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
 	                     "these experts alone: 0-7, 0,5,9 or 0-63/4" },
+	[OPTION_PARALLEL] = { "parallel", "experts", COMMAND_RUN,
+	                      "share experts among the ranks of an MPI job" },
 	[OPTION_CHECKS] = { "checks", NULL, COMMAND_RUN,
 	                    "poison and guard every buffer, watch the inputs" },
 	[OPTION_SHAPE] = { "shape", "NAME,...", COMMAND_BENCH,
@@ -267,6 +270,16 @@ static int take_layer(const char *text, struct options *options)
 	return code;
 }
 
+static int take_parallel(const char *text, struct options *options)
+{
+	if (strcmp(text, "experts") != 0) {
+		tool_say("--parallel %s: not experts", text);
+		return TOOL_USAGE;
+	}
+	options->parallel = text;
+	return TOOL_DONE;
+}
+
 static int take_option(enum option_id option, const char *value,
                        struct options *options)
 {
@@ -336,6 +349,8 @@ static int take_option(enum option_id option, const char *value,
 	case OPTION_EXPERTS:
 		options->experts = value;
 		return TOOL_DONE;
+	case OPTION_PARALLEL:
+		return take_parallel(value, options);
 	case OPTION_CHECKS:
 		options->checks = 1;
 		return TOOL_DONE;

@@ -5,6 +5,7 @@
 
 #include "tools/numbers.h"
 #include "tools/outcome.h"
+#include "tools/ranks.h"
 #include "tools/work.h"
 
 #include <math.h>
@@ -172,10 +173,12 @@ static int32_t judge_against(struct work *work, struct outcome *outcome,
 
 	if (status != MOEK_OK)
 		return status;
-	status = moek_choice_numerics(moek_layer_choice(work->layer), &numerics);
+	status = moek_choice_numerics(moek_layer_choice(work->shown), &numerics);
 	if (status != MOEK_OK)
 		return tool_error(error_out, status, "%s: no declared arithmetic",
 		                  work->name);
+	if (work->parallel != NULL) /* slots are asked for one by one, then summed */
+		numerics.terms += work->problem.top_k;
 	allowance = derive_allowance(&work->problem, &numerics, work->expected.type);
 	outcome->outputs = compare_outputs(&allowance, &output, work->expected.output,
 	                                   work->magnitudes);
@@ -205,11 +208,11 @@ static int32_t judge(struct run *run, struct work *work, struct moek_error *erro
 {
 	struct outcome outcome = {
 		.layer = work->name,
-		.backend = moek_choice_winner(moek_layer_choice(work->layer)),
+		.backend = moek_choice_winner(moek_layer_choice(work->shown)),
 		.tokens = work->tokens,
 		.elements = work->tokens * work->problem.hidden,
-		.weight_bytes = moek_layer_weight_bytes(work->layer),
-		.workspace_bytes = moek_layer_workspace_bytes(work->layer),
+		.weight_bytes = moek_layer_weight_bytes(work->shown),
+		.workspace_bytes = moek_layer_workspace_bytes(work->shown),
 		.seconds = work->seconds,
 		.compared = run->against.file != NULL,
 	};
@@ -245,7 +248,8 @@ static int32_t run_layer(struct run *run, uint64_t index,
 	if (status == MOEK_OK)
 		status = work_forward(&work, error_out);
 	if (status == MOEK_OK)
-		status = judge(run, &work, error_out);
+		status = ranks_agree(run->session.ranks, judge(run, &work, error_out),
+		                     error_out);
 	work_end(&work);
 	return status;
 }
@@ -274,6 +278,10 @@ static void print_end(struct run *run)
 {
 	unsigned long long layers = run->layers, wrong = run->wrong_layers;
 	const char *plural = layers == 1 ? "" : "s";
+	struct ranks *ranks = run->session.ranks;
+
+	if (ranks != NULL)
+		ranks->report(ranks, run->options->json ? &run->writer : NULL);
 
 	if (run->options->json)
 		writer_bool(&run->writer, "agrees", wrong == 0);
@@ -299,11 +307,13 @@ static int32_t run_all(struct run *run, struct moek_error *error_out)
 	else
 		run->max_tokens = run->options->tokens > 0 ? run->options->tokens
 		                                           : RANDOM_TOKENS;
+	status = ranks_agree(run->session.ranks, status, error_out);
 	if (status != MOEK_OK)
 		return status;
 	if (run->options->json)
 		writer_open(&run->writer, "choices", '[');
 	status = choose_all(run, error_out);
+	status = ranks_agree(run->session.ranks, status, error_out);
 	if (run->options->json)
 		writer_close(&run->writer, ']');
 	if (status == MOEK_OK)
@@ -323,6 +333,12 @@ int command_run(const struct options *options)
 	    (options->experts != NULL || options->shards > 1)) {
 		tool_say("run: --shard and --experts give a part of each sum: not with "
 		         "--against");
+		return TOOL_USAGE;
+	}
+	if (options->parallel != NULL &&
+	    (options->experts != NULL || options->shards > 1)) {
+		tool_say("run: --parallel says what each rank holds: not with --shard or "
+		         "--experts");
 		return TOOL_USAGE;
 	}
 	if (tool_open(options, &run.session, &error) != MOEK_OK)

@@ -3,6 +3,7 @@
  */
 #include "config.h"
 
+#include "tools/ranks.h"
 #include "tools/tool.h"
 
 #include <stdio.h>
@@ -149,18 +150,41 @@ static int32_t check_layers(const struct options *options,
 	                  options->checkpoint, info.number);
 }
 
+/** The experts of this rank, as moek_ep_layer_create() deals them out. */
+static int32_t map_rank(const struct ranks *ranks, uint64_t experts,
+                        struct session *session, struct moek_error *error_out)
+{
+	uint64_t count = (uint64_t)ranks->count, rank = (uint64_t)ranks->rank;
+	uint64_t first = rank * (experts / count) +
+	                 (rank < experts % count ? rank : experts % count);
+
+	if (count > experts)
+		return tool_error(error_out, MOEK_BAD_ARGUMENT,
+		                  "%llu ranks for %llu experts: start fewer",
+		                  (unsigned long long)count, (unsigned long long)experts);
+	session->experts_local = experts / count + (rank < experts % count);
+	for (uint64_t e = 0; e < experts; e++)
+		session->expert_map[e] = e >= first && e - first < session->experts_local
+		                                 ? (int32_t)(e - first)
+		                                 : -1;
+	return MOEK_OK;
+}
+
 static int32_t read_experts(const struct options *options, struct session *session,
                             struct moek_error *error_out)
 {
 	struct moek_problem problem = { .struct_size = MOEK_INIT(PROBLEM) };
 
-	if (options->experts == NULL)
+	if (options->experts == NULL && options->ranks == NULL)
 		return MOEK_OK;
 	/* the same in every layer */
 	moek_checkpoint_problem(session->checkpoint, 0, &problem);
 	session->expert_map = calloc(problem.experts, sizeof(*session->expert_map));
 	if (session->expert_map == NULL)
-		return tool_error(error_out, MOEK_NO_MEMORY, "no memory for --experts");
+		return tool_error(error_out, MOEK_NO_MEMORY,
+		                  "no memory for a map of experts");
+	if (options->ranks != NULL)
+		return map_rank(options->ranks, problem.experts, session, error_out);
 	return moek_expert_map_parse(options->experts, problem.experts,
 	                             session->expert_map, &session->experts_local,
 	                             error_out);
@@ -207,15 +231,25 @@ int32_t tool_open_checkpoint(const struct options *options,
 int32_t tool_open(const struct options *options, struct session *session_out,
                   struct moek_error *error_out)
 {
-	struct session session = { 0 };
+	struct session session = { .ranks = options->ranks };
 	int32_t status = tool_registry(options, &session.registry, error_out);
 
-	if (status != MOEK_OK)
+	if (session.ranks != NULL)
+		status = session.ranks->open(
+			session.ranks, status == MOEK_OK ? session.registry : NULL,
+			error_out);
+	if (status != MOEK_OK) {
+		tool_close(&session);
 		return status;
+	}
 	status = tool_open_checkpoint(options, session.registry, &session.checkpoint,
 	                              error_out);
 	if (status == MOEK_OK)
 		status = read_experts(options, &session, error_out);
+	status = ranks_agree(session.ranks, status, error_out);
+	if (status == MOEK_OK && session.ranks != NULL)
+		status = session.ranks->same_checkpoint(session.ranks,
+		                                        session.checkpoint, error_out);
 	if (status != MOEK_OK) {
 		tool_close(&session);
 		return status;
@@ -226,6 +260,8 @@ int32_t tool_open(const struct options *options, struct session *session_out,
 
 void tool_close(struct session *session)
 {
+	if (session->ranks != NULL)
+		session->ranks->close(session->ranks);
 	moek_checkpoint_close(session->checkpoint);
 	moek_registry_close(session->registry);
 	free(session->expert_map);

@@ -50,6 +50,8 @@ struct options {
 	const char *cases, *reference;
 	uint64_t time_limit, report;
 	uint32_t reproduces, in_process;
+	const char *parallel; /* "experts", or NULL */
+	struct ranks *ranks;  /* of the job; NULL: alone */
 	/* not of the command line: workers in place of a pool, or NULL */
 	const struct moek_workers *workers;
 };
@@ -104,6 +106,9 @@ int tool_status(int32_t status);
 /** One line on stderr, "moek: " before it. */
 void tool_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/** From now on tool_say() says nothing: another rank does. */
+void tool_quiet(void);
+
 /** Print @text, ended by one newline. */
 void tool_print(const char *text);
 
@@ -120,9 +125,10 @@ int32_t tool_registry_with(const struct options *options,
 
 /** A registry and the checkpoint of the options; closed by tool_close(). */
 struct session {
+	struct ranks *ranks; /* of the options */
 	struct moek_registry *registry;
 	struct moek_checkpoint *checkpoint;
-	int32_t *expert_map; /* of --experts; NULL: all are local */
+	int32_t *expert_map; /* of --experts or of this rank; NULL: all are local */
 	uint64_t experts_local;
 };
 int32_t tool_open(const struct options *options, struct session *session_out,

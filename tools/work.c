@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "tools/numbers.h"
+#include "tools/ranks.h"
 #include "tools/work.h"
 
 #include <stdio.h>
@@ -152,6 +153,16 @@ static int32_t route(struct work *work, struct moek_error *error_out)
 	                  work->weights, error_out);
 }
 
+const int32_t *work_ids(const struct work *work)
+{
+	return work->expected.ids != NULL ? work->expected.ids : work->ids;
+}
+
+const float *work_weights(const struct work *work)
+{
+	return work->expected.ids != NULL ? work->expected.weights : work->weights;
+}
+
 static int32_t forward(const struct work *work, struct moek_layer *layer,
                        struct moek_workspace *workspace, struct moek_rows *output,
                        struct moek_trace *trace, struct moek_error *error_out)
@@ -163,9 +174,8 @@ static int32_t forward(const struct work *work, struct moek_layer *layer,
 		           .columns = work->problem.hidden,
 		           .type = work->problem.input_type },
 		.output = *output,
-		.topk_ids = work->expected.ids != NULL ? work->expected.ids : work->ids,
-		.topk_weights = work->expected.ids != NULL ? work->expected.weights
-		                                           : work->weights,
+		.topk_ids = work_ids(work),
+		.topk_weights = work_weights(work),
 		.workspace = workspace,
 		.trace = trace,
 	};
@@ -186,20 +196,26 @@ static struct moek_rows output_rows(const struct work *work, void *data)
 int32_t work_forward(struct work *work, struct moek_error *error_out)
 {
 	struct moek_rows output = output_rows(work, work->output);
+	struct ranks *ranks = work->session->ranks;
 	double start = seconds_now();
 	double all = 0;
 	int32_t status = MOEK_OK;
 
-	for (int i = 0; status == MOEK_OK && i < REPEATS && all < 1; i++) {
+	/* ranks keep step, whatever their clocks say */
+	for (int i = 0; status == MOEK_OK && i < REPEATS && (ranks != NULL || all < 1);
+	     i++) {
 		double before = seconds_now();
 		double took;
 
-		status = forward(work, work->layer, work->workspace, &output, NULL,
-		                 error_out);
+		status = ranks != NULL ? ranks->forward(ranks, work, error_out)
+		                       : forward(work, work->layer, work->workspace,
+		                                 &output, NULL, error_out);
 		took = seconds_now() - before;
 		work->seconds = i == 0 || took < work->seconds ? took : work->seconds;
 		all = seconds_now() - start;
 	}
+	if (status == MOEK_OK && ranks != NULL)
+		ranks->gather(ranks, work);
 	return status;
 }
 
@@ -225,7 +241,8 @@ int32_t work_magnitudes(struct work *work, struct moek_error *error_out)
 	struct moek_workspace *workspace = NULL;
 	void *output = alloc_array(work->tokens, work->problem.hidden,
 	                           row_type_bytes(work->problem.output_type));
-	int32_t status;
+	struct ranks *ranks = work->session->ranks;
+	int32_t status = MOEK_OK;
 	int known = 0;
 
 	work->magnitudes = alloc_array(work->tokens, work->problem.hidden,
@@ -235,8 +252,9 @@ int32_t work_magnitudes(struct work *work, struct moek_error *error_out)
 		                    "%s: no memory for magnitudes", work->name);
 		goto done;
 	}
-	status = trace_magnitudes(work, work->layer, work->workspace, output, &known,
-	                          error_out);
+	if (work->layer != NULL)
+		status = trace_magnitudes(work, work->layer, work->workspace, output,
+		                          &known, error_out);
 	if (status != MOEK_OK || known)
 		goto done;
 	status = make_layer(work, "require emulation", &layer, &workspace, error_out);
@@ -251,6 +269,11 @@ int32_t work_magnitudes(struct work *work, struct moek_error *error_out)
 	moek_layer_destroy(layer);
 done:
 	free(output);
+	/* each rank has the sums of its own experts, over all tokens */
+	status = ranks_agree(ranks, status, error_out);
+	if (status == MOEK_OK && ranks != NULL)
+		ranks->add(ranks, work->magnitudes,
+		           work->tokens * work->problem.hidden);
 	return status;
 }
 
@@ -276,14 +299,21 @@ int32_t work_start(struct work *work, struct moek_error *error_out)
 	if (status == MOEK_OK &&
 	    (work->expected.ids == NULL || work->expected.logits != NULL))
 		status = route(work, error_out);
-	if (status == MOEK_OK)
-		status = make_layer(work, work->options->backend, &work->layer,
-		                    &work->workspace, error_out);
+	status = ranks_agree(work->session->ranks, status, error_out);
+	if (status != MOEK_OK)
+		return status;
+	if (work->session->ranks != NULL)
+		return work->session->ranks->make(work->session->ranks, work, error_out);
+	status = make_layer(work, work->options->backend, &work->layer, &work->workspace,
+	                    error_out);
+	work->shown = work->layer;
 	return status;
 }
 
 void work_end(struct work *work)
 {
+	if (work->session->ranks != NULL)
+		work->session->ranks->end(work->session->ranks, work);
 	moek_workspace_destroy(work->workspace);
 	moek_layer_destroy(work->layer);
 	expected_free(&work->expected);

@@ -22,7 +22,9 @@ struct work {
 	struct moek_router router;
 	float *logits, *weights; /* [tokens][experts], [tokens][top_k] */
 	int32_t *ids;            /* [tokens][top_k] */
-	struct moek_layer *layer;
+	struct moek_layer *layer; /* NULL with ranks */
+	struct parallel *parallel;      /* of tools/ranks_mpi.c */
+	const struct moek_layer *shown; /* the layer, or this rank's part of it */
 	struct moek_workspace *workspace;
 	/* by the functions below: */
 	double seconds;    /* of one forward */
@@ -36,6 +38,9 @@ int32_t work_forward(struct work *work, struct moek_error *error_out);
 /** Sums of magnitudes from the backend that ran, or, if it knows none, from emulation
  *  beside it. */
 int32_t work_magnitudes(struct work *work, struct moek_error *error_out);
+/** Who the tokens go to: as the file says, or as the router. */
+const int32_t *work_ids(const struct work *work);
+const float *work_weights(const struct work *work);
 struct moek_rows work_output(const struct work *work);
 void work_end(struct work *work);
 

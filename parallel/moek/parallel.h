@@ -27,7 +27,8 @@ struct moek_ep_workspace; /* buffers for rows on their way, shared by layers */
 /**
  * Duplicate @communicator and see that all ranks have the same version of moek and the
  * same settings (but for threads and folders of plugins): MOEK_BAD_CONFIG names the first
- * difference. @registry is borrowed until moek_ep_close().
+ * difference. @registry is borrowed until moek_ep_close(). NULL: this rank could not open
+ * one; all are then told so, or what *error_out (zeroed, or of the failure) says.
  */
 MOEK_API int32_t moek_ep_open(MPI_Comm communicator, struct moek_registry *registry,
                               struct moek_ep **ep_out, struct moek_error *error_out);
