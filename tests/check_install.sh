@@ -83,6 +83,17 @@ exits 1 'an int4 checkpoint is refused by it' "$root/bin/moek" explain \
 	"$models/tiny-qwen3moe-ct-sym-g32" --backend 'require plain'
 shows "$out" 'weight.*int4.*bf16' 'with what was found and what is accepted'
 
+cp -r "$root/share/doc/moek/examples" .
+PKG_CONFIG_PATH=$root/lib/pkgconfig
+PKG_CONFIG_SYSROOT_DIR=$stage
+export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+exits 0 'the examples are installed, and the host builds from there' \
+	make -C examples/lm -f standalone.mk CC="$cc" CFLAGS="$cflags"
+exits 0 'and answers' examples/lm/moek-lm "$models/tiny-qwen3moe-ct-sym-g32" \
+	--prompt '347+586=' --max-tokens 3
+check 'the right number' [ "$out" = 933 ]
+unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+
 exits 0 'make uninstall succeeds' make -C "$MOEK_TEST_BUILD" uninstall DESTDIR="$stage"
 check 'and leaves only what others put there' [ \
 	"$(find "$stage" ! -type d | sed "s|^$root/||" | sort)" = lib/moek/plain.so ]

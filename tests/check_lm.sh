@@ -281,6 +281,19 @@ copy "$gptoss"
 spoil config.json 's/"rope_type": "yarn"/"rope_type": "warp"/'
 exits 3 'a rotary embedding that is not known is bad input' lm "$copy" --prompt x
 shows "$err" 'rope_type warp, must be default, linear or yarn' 'and is named'
+# as transformers 5.24 has them for the same files
+rope() { # EXPECTED SENTENCE PARAMETERS
+	copy "$models/tiny-qwen3moe-bf16"
+	spoil config.json "s/\"rope_theta\": 10000.0,/&$3,/;/\"rope_type\": \"default\"/d"
+	spoil config.json '/^ *"rope_theta": 10000/s/,$//'
+	exits 0 "a rotary embedding that is $2" lm "$copy" --limit 1 --json \
+		--loss "$models/tiny-qwen3moe-bf16/heldout.txt"
+	check 'gives the loss of transformers' near "$(json nats_per_byte)" "$1" 0.00001
+}
+rope 3.469616 'linear, by 2' '"rope_type": "linear", "factor": 2.0'
+yarn='"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256'
+rope 0.804111 'YaRN, by 4' "$yarn"
+rope 0.804006 'YaRN with all its numbers' "$yarn, \"beta_fast\": 16.0, \"beta_slow\": 2.0, \"truncate\": false, \"attention_factor\": 1.1"
 copy "$gptoss"
 spoil config.json 's/"num_key_value_heads": 2/"num_key_value_heads": 1/'
 exits 3 'sizes at odds with the tensors are bad input' lm "$copy" --prompt x
