@@ -304,6 +304,7 @@ static int32_t add_file(struct asking *asking, struct moek_file *file, size_t ra
                         struct moek_error *error_out)
 {
 	struct moek_entrant *entrant;
+	struct moek_cause known;
 	const char *origin;
 	uint32_t rule;
 	int32_t status = MOEK_OK;
@@ -328,6 +329,8 @@ static int32_t add_file(struct asking *asking, struct moek_file *file, size_t ra
 		settle_ruled_out(entrant, rule, origin);
 	else if (file->state == MOEK_FILE_BROKEN)
 		settle_broken(entrant, &file->cause);
+	else if (moek_registry_recall(asking->registry, file, &known))
+		settle_broken(entrant, &known);
 	else
 		moek_candidate_settle(entrant, MOEK_STATE_UNOPENED, MOEK_RULE_NONE,
 		                      entrant->note == NULL

@@ -453,3 +453,22 @@ int32_t moek_probe_run(const struct moek_probe *probe, struct moek_cause *cause_
 	free_options(options);
 	return status;
 }
+
+int moek_probe_recall(const struct moek_probe *probe, struct moek_cause *cause_out)
+{
+	const char *cache = moek_settings_value(probe->settings, "cache");
+	struct moek_verdict_key key;
+	char **options;
+	int is_bad;
+
+	if (cache[0] == '\0' ||
+	    strcmp(moek_settings_value(probe->settings, "probe"), "never") == 0 ||
+	    !moek_verdict_is_bad(cache, probe->path))
+		return 0;
+	options = find_options(probe);
+	is_bad = options != NULL && moek_verdict_key(probe->path, options, &key) &&
+	         moek_verdict_recall(cache, &key, cause_out) &&
+	         cause_out->verdict.rule != MOEK_RULE_NONE;
+	free_options(options);
+	return is_bad;
+}

@@ -23,4 +23,7 @@ struct moek_probe {
  */
 int32_t moek_probe_run(const struct moek_probe *probe, struct moek_cause *cause_out);
 
+/** What is known already: 1 and *cause_out when it is bad. Runs nothing. */
+int moek_probe_recall(const struct moek_probe *probe, struct moek_cause *cause_out);
+
 #endif

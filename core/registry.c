@@ -238,6 +238,30 @@ static int32_t list_devices(struct moek_file *file)
 	return MOEK_OK;
 }
 
+static struct moek_probe probe_of(struct moek_registry *registry,
+                                  const struct moek_file *file)
+{
+	const struct moek_machine *here = moek_registry_answers_only(registry)
+	                                          ? &registry->here
+	                                          : &registry->machine;
+
+	return (struct moek_probe){
+		.path = file->path,
+		.name = file->name,
+		.features = features_of(here),
+		.log = &registry->log,
+		.settings = registry->settings,
+	};
+}
+
+int moek_registry_recall(struct moek_registry *registry, const struct moek_file *file,
+                         struct moek_cause *cause_out)
+{
+	const struct moek_probe probe = probe_of(registry, file);
+
+	return moek_probe_recall(&probe, cause_out);
+}
+
 static int32_t open_file(struct moek_registry *registry, struct moek_file *file)
 {
 	const struct moek_plugin_request request = {
@@ -247,16 +271,7 @@ static int32_t open_file(struct moek_registry *registry, struct moek_file *file)
 		.log = &registry->log,
 		.settings = registry->settings,
 	};
-	const struct moek_machine *here = moek_registry_answers_only(registry)
-	                                          ? &registry->here
-	                                          : &registry->machine;
-	const struct moek_probe probe = {
-		.path = file->path,
-		.name = file->name,
-		.features = features_of(here),
-		.log = &registry->log,
-		.settings = registry->settings,
-	};
+	const struct moek_probe probe = probe_of(registry, file);
 	int32_t status = moek_probe_run(&probe, &file->cause);
 
 	if (status == MOEK_OK)

@@ -73,6 +73,9 @@ struct moek_registry {
  *  MOEK_BUSY: called from its own open(). */
 int32_t moek_registry_require(struct moek_registry *registry, struct moek_file *file,
                               struct moek_error *error_out);
+/** 1: a probe found @file broken before, *cause_out says how. Opens nothing. */
+int moek_registry_recall(struct moek_registry *registry, const struct moek_file *file,
+                         struct moek_cause *cause_out);
 /** The file that counts under @name ("a"), or NULL. */
 struct moek_file *moek_registry_file(struct moek_registry *registry, const char *name);
 /** 1: switched off by [plugin NAME]. *origin_out says where. */

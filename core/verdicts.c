@@ -67,10 +67,9 @@ int moek_verdict_key(const char *path, char *const *options,
 
 /* ---- one file for each path ---- */
 
-static void file_name(const char *folder, const struct moek_verdict_key *key,
-                      char name_out[4096])
+static void file_name(const char *folder, const char *path, char name_out[4096])
 {
-	uint64_t hash = hash_on(HASH_BEGIN, key->path, strlen(key->path));
+	uint64_t hash = hash_on(HASH_BEGIN, path, strlen(path));
 
 	snprintf(name_out, 4096, "%s/probe/%016llx", folder, (unsigned long long)hash);
 }
@@ -114,7 +113,7 @@ int moek_verdict_recall(const char *folder, const struct moek_verdict_key *key,
 	int is_known = 0, at = 0;
 	FILE *file;
 
-	file_name(folder, key, name);
+	file_name(folder, key->path, name);
 	file = fopen(name, "re");
 	if (file == NULL)
 		return 0;
@@ -126,6 +125,24 @@ int moek_verdict_recall(const char *folder, const struct moek_verdict_key *key,
 		is_known = moek_verdict_parse(line + at, cause_out);
 	fclose(file);
 	return is_known;
+}
+
+int moek_verdict_is_bad(const char *folder, const char *path)
+{
+	char name[4096], line[4608];
+	unsigned rule = 0;
+	FILE *file;
+
+	file_name(folder, path, name);
+	file = fopen(name, "re");
+	if (file == NULL)
+		return 0;
+	if (fgets(line, sizeof(line), file) != NULL &&
+	    fgets(line, sizeof(line), file) != NULL &&
+	    sscanf(line, "%*18d %9u", &rule) != 1)
+		rule = 0;
+	fclose(file);
+	return rule != MOEK_RULE_NONE;
 }
 
 /** Make @folder and what is above it; for its owner alone. */
@@ -152,7 +169,7 @@ void moek_verdict_keep(const char *folder, const struct moek_verdict_key *key,
 	FILE *file;
 	int fd;
 
-	file_name(folder, key, name);
+	file_name(folder, key->path, name);
 	snprintf(fresh, sizeof(fresh), "%s/probe", folder);
 	make_folder(fresh);
 	snprintf(fresh, sizeof(fresh), "%s.XXXXXX", name);

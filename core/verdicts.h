@@ -21,6 +21,8 @@ int moek_verdict_key(const char *path, char *const *options,
 /** 1: known, *cause_out says what; its rule is 0 when the file may be opened. */
 int moek_verdict_recall(const char *folder, const struct moek_verdict_key *key,
                         struct moek_cause *cause_out);
+/** 1: the last verdict about @path was bad. Cheap, and no proof: the file may have changed. */
+int moek_verdict_is_bad(const char *folder, const char *path);
 /** Failing to keep it costs another probe, nothing else. */
 void moek_verdict_keep(const char *folder, const struct moek_verdict_key *key,
                        const struct moek_cause *cause);

@@ -284,7 +284,7 @@ static void choose_cached(const char *helper)
 
 START_TEST(a_verdict_is_kept_until_the_file_changes_or_days_pass)
 {
-	char helper[1024], *kept, *time_at;
+	char helper[1024], *kept, *time_at, *report;
 	size_t count;
 
 	snprintf(helper, sizeof(helper), "%s/core/moek-probe",
@@ -298,6 +298,11 @@ START_TEST(a_verdict_is_kept_until_the_file_changes_or_days_pass)
 	choose_cached("/nowhere");
 	ck_assert_str_eq(verdict_of("prints_at_open"),
 	                 "506 writes to standard output: welcome");
+	stage_open(&stage);
+	/* and a listing, which runs nothing, tells it */
+	report = moek_registry_listing(stage.registry, MOEK_TEXT);
+	ck_assert_ptr_nonnull(strstr(report, "writes to standard output: welcome"));
+	moek_free(report);
 	/* a week later */
 	kept = kit_read(kept_file(), &count);
 	time_at = strchr(kept, '\n') + 1;
