@@ -10,6 +10,7 @@
 #include "core/shard.h"
 #include "core/status.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -256,19 +257,24 @@ const void *moek_turn_scalars(struct moek_scratch *scratch, const void *data,
 }
 
 const uint8_t *moek_view_zeros(struct moek_scratch *scratch, const void *words,
-                               const struct moek_rows_of *of, uint64_t groups)
+                               uint32_t weight, const struct moek_rows_of *of,
+                               uint64_t groups)
 {
 	const uint8_t
-		*bytes = words; /* little-endian: row r is nibble r % 8 of its word */
+		*bytes = words; /* little-endian: row r is code r % pack of its word */
+	uint64_t pack = weight == MOEK_INT8 ? 4 : 8;
 	uint8_t *to = moek_scratch_take(scratch, of->rows * groups, 1);
 
 	for (uint64_t i = 0; i < of->rows && to != NULL; i++) {
 		uint64_t row = of->first + i * of->step;
 
 		for (uint64_t g = 0; g < groups; g++) {
-			const uint8_t *word = bytes + (row / 8 * groups + g) * 4;
+			const uint8_t *word = bytes + (row / pack * groups + g) * 4;
 
-			to[i * groups + g] = (uint8_t)moek_nibble(word, row % 8);
+			to[i * groups + g] = weight == MOEK_INT8
+			                             ? word[row % pack]
+			                             : (uint8_t)moek_nibble(word,
+			                                                    row % pack);
 		}
 	}
 	return to;
@@ -286,17 +292,54 @@ void moek_matrix_begin(struct moek_matrix *matrix, const struct moek_scheme *sch
 	matrix->group_size = scheme->group_size != 0 ? scheme->group_size : of->columns;
 }
 
-void moek_layer_scan_e8m0(const struct moek_expert_layer *layer, const char *name,
-                          const struct moek_matrix *matrix)
+void moek_layer_warn_scales(const struct moek_expert_layer *layer, const char *name,
+                            const struct moek_odd_scales *odd)
+{
+	struct moek_log *log = moek_checkpoint_log(layer->checkpoint);
+	unsigned long long all = odd->all;
+
+	if (odd->not_finite != 0)
+		moek_log_once(log, MOEK_LOG_WARNING, "scale is not finite",
+		              "%s: %llu of %llu scales are NaN or infinite: so are "
+		              "their weights",
+		              name, (unsigned long long)odd->not_finite, all);
+	if (odd->zero != 0)
+		moek_log_once(log, MOEK_LOG_WARNING, "scale is zero",
+		              "%s: %llu of %llu scales are zero: so are their weights",
+		              name, (unsigned long long)odd->zero, all);
+}
+
+void moek_count_scale(struct moek_odd_scales *odd, float scale)
+{
+	odd->not_finite += isfinite(scale) ? 0 : 1;
+	odd->zero += scale == 0 ? 1 : 0;
+}
+
+/** The scales of a matrix, as it was read. */
+static void scan_scales(const struct moek_expert_layer *layer, uint64_t expert,
+                        enum moek_part part, const struct moek_matrix *matrix)
 {
 	uint64_t groups = (matrix->columns + matrix->group_size - 1) /
 	                  matrix->group_size;
+	struct moek_odd_scales odd = { .all = matrix->rows * groups };
+	struct moek_tensor_name name;
 
-	if (memchr(matrix->scales, 0xff, matrix->rows * groups) == NULL)
+	if (matrix->scale == MOEK_E8M0) { /* the one odd value that it has is rare */
+		if (memchr(matrix->scales, 0xff, odd.all) == NULL)
+			return;
+		for (uint64_t i = 0; i < odd.all; i++)
+			odd.not_finite += ((const uint8_t *)matrix->scales)[i] == 0xff
+			                          ? 1
+			                          : 0;
+	} else if (matrix->scale != 0) {
+		for (uint64_t i = 0; i < odd.all; i++)
+			moek_count_scale(&odd,
+			                 moek_scalar(matrix->scales, matrix->scale, i));
+	}
+	if (odd.not_finite == 0 && odd.zero == 0)
 		return;
-	moek_log_once(moek_checkpoint_log(layer->checkpoint), MOEK_LOG_WARNING,
-	              "e8m0 scale is NaN",
-	              "tensor %s: a scale is 0xff, NaN: so are its 32 weights", name);
+	name = moek_layer_name(layer, expert, part, "");
+	moek_layer_warn_scales(layer, name.text, &odd);
 }
 
 /** Bytes of the pieces of one matrix, each with room to align it. */
@@ -616,6 +659,8 @@ int32_t moek_codec_expert(const struct moek_expert_layer *layer, uint64_t expert
 		if (status == MOEK_OK)
 			status = moek_shard_cut(layer, part, &scratch, matrices[i],
 			                        error_out);
+		if (status == MOEK_OK)
+			scan_scales(layer, expert, part, matrices[i]);
 	}
 	return status;
 }

@@ -195,17 +195,23 @@ const float *moek_view_floats(struct moek_scratch *scratch, const void *data,
 const void *moek_turn_scalars(struct moek_scratch *scratch, const void *data,
                               uint32_t type, uint64_t rows, uint64_t groups);
 
-/** Zero points [rows][groups] from int32 [ceil(all rows / 8)][groups], 8 rows a word.
- */
+/** Zero points [rows][groups] of MOEK_INT4 or MOEK_INT8 codes from int32 [ceil(all rows
+ * / pack)][groups], pack = 8 or 4 rows a word. */
 const uint8_t *moek_view_zeros(struct moek_scratch *scratch, const void *words,
-                               const struct moek_rows_of *of, uint64_t groups);
+                               uint32_t weight, const struct moek_rows_of *of,
+                               uint64_t groups);
 
 /** Begin a matrix of @of under @scheme: sizes and types; the rest is NULL. */
 void moek_matrix_begin(struct moek_matrix *matrix, const struct moek_scheme *scheme,
                        const struct moek_rows_of *of);
 
-/** Warn, once for a checkpoint, of E8M0 scales that are NaN. */
-void moek_layer_scan_e8m0(const struct moek_expert_layer *layer, const char *name,
-                          const struct moek_matrix *matrix);
+/** Scales that are odd: each kind is warned of, once for a checkpoint. */
+struct moek_odd_scales {
+	uint64_t all, not_finite, zero;
+};
+void moek_count_scale(struct moek_odd_scales *odd, float scale);
+/** @name: of what they belong to. Scales of canonical matrices are seen to already. */
+void moek_layer_warn_scales(const struct moek_expert_layer *layer, const char *name,
+                            const struct moek_odd_scales *odd);
 
 #endif

@@ -112,8 +112,6 @@ static int32_t matrix(const struct moek_expert_layer *layer, uint64_t expert,
 	if (matrix_out->codes == NULL || matrix_out->scales == NULL ||
 	    (scheme->bias && matrix_out->bias == NULL))
 		return moek_fail_memory(error_out, "blocks of an expert");
-	moek_layer_scan_e8m0(layer, moek_layer_name(layer, 0, part, "_scales").text,
-	                     matrix_out);
 	return MOEK_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "core/pattern.h"
 #include "core/status.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -140,12 +141,17 @@ static int32_t matrix(const struct moek_expert_layer *layer, const struct form *
 	if (scheme->input_scale)
 		matrix_out->input_scale = moek_scalar(from.input.data, from.input.type,
 		                                      0);
+	if (scheme->input_scale &&
+	    !(matrix_out->input_scale > 0 && isfinite(matrix_out->input_scale)))
+		return moek_fail(
+			error_out, MOEK_BAD_FILE, 0,
+			"%s: tensor %s: found %g, expected a number above 0",
+			from.input.file,
+			moek_layer_name(layer, expert, part, ".input_scale").text,
+			(double)matrix_out->input_scale);
 	if (matrix_out->codes == NULL || matrix_out->scales == NULL ||
 	    (scheme->bias && matrix_out->bias == NULL))
 		return moek_fail_memory(error_out, "blocks of an expert");
-	moek_layer_scan_e8m0(layer,
-	                     moek_layer_name(layer, expert, part, form->scales).text,
-	                     matrix_out);
 	return MOEK_OK;
 }
 
@@ -254,6 +260,12 @@ static int32_t quark_describe(struct moek_expert_layer *layer,
 	if (status == MOEK_OK)
 		status = quark_inputs(moek_json_get(config, "input_tensors"), layer,
 		                      error_out);
+	if (status == MOEK_OK &&
+	    moek_json_kind(moek_json_get(config, "output_tensors")) != MOEK_JSON_NULL)
+		status = moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_ACTIVATIONS,
+		                   "%s: quantization_config: output_tensors are not "
+		                   "read, only null is",
+		                   layer->config_path);
 	return status == MOEK_OK ? describe(layer, "quark", error_out) : status;
 }
 
@@ -286,42 +298,84 @@ static int packed_present(struct moek_expert_layer *layer)
 	return is_here(layer, &packed);
 }
 
-/** Every group must be MXFP4: which one targets the experts is said in patterns. */
-static int32_t packed_group(struct moek_expert_layer *layer,
-                            const struct moek_json *group, struct moek_error *error_out)
+/** A group of config_groups: its arguments, or a list of targets under the name of a
+ *  preset. 1: it is of MXFP4, and *activations_out is what it does to inputs;
+ *  UNREAD_INPUTS: something else. */
+#define UNREAD_INPUTS UINT32_MAX
+
+static int is_mxfp4(const struct moek_json *arguments)
 {
-	const struct moek_json *weights = moek_json_get(group, "weights");
-	const struct moek_json *inputs = moek_json_get(group, "input_activations");
 	int64_t bits = 0, size = 0;
+
+	moek_json_integer(moek_json_get(arguments, "num_bits"), &bits);
+	moek_json_integer(moek_json_get(arguments, "group_size"), &size);
+	return is_word(arguments, "type", "float") && bits == 4 &&
+	       size == MOEK_MX_BLOCK;
+}
+
+static int packed_group(const char *key, const struct moek_json *group,
+                        uint32_t *activations_out)
+{
+	const struct moek_json *inputs = moek_json_get(group, "input_activations");
 	int is_dynamic = 0;
 
-	if (!is_word(weights, "type", "float"))
-		return refuse(layer, MOEK_RULE_WEIGHT, "weights.type",
-		              moek_json_get(weights, "type"), "float", error_out);
-	moek_json_integer(moek_json_get(weights, "num_bits"), &bits);
-	moek_json_integer(moek_json_get(weights, "group_size"), &size);
-	if (bits != 4 || size != MOEK_MX_BLOCK)
-		return moek_fail(
-			error_out, MOEK_REFUSED, MOEK_RULE_WEIGHT,
-			"%s: quantization_config: %lld bits in groups of %lld, "
-			"read are: 4 bits in groups of 32",
-			layer->config_path, (long long)bits, (long long)size);
-	layer->activations = MOEK_A16;
-	if (moek_json_kind(inputs) == MOEK_JSON_NULL)
-		return MOEK_OK;
-	bits = size = 0;
-	moek_json_integer(moek_json_get(inputs, "num_bits"), &bits);
-	moek_json_integer(moek_json_get(inputs, "group_size"), &size);
+	*activations_out = UNREAD_INPUTS;
+	if (moek_json_kind(group) == MOEK_JSON_ARRAY) {
+		*activations_out = strcmp(key, "MXFP4") == 0 ? MOEK_A4_MXFP4_EVEN
+		                                             : MOEK_A16;
+		return strcmp(key, "MXFP4") == 0 || strcmp(key, "MXFP4A16") == 0;
+	}
 	moek_json_bool(moek_json_get(inputs, "dynamic"), &is_dynamic);
-	if (!is_word(inputs, "type", "float") || bits != 4 || size != MOEK_MX_BLOCK ||
-	    !is_dynamic)
-		return moek_fail(
-			error_out, MOEK_REFUSED, MOEK_RULE_ACTIVATIONS,
-			"%s: quantization_config: input_activations of %lld bits "
-			"in groups of %lld, read are: none, or dynamic float 4 "
-			"bits in groups of 32",
-			layer->config_path, (long long)bits, (long long)size);
-	layer->activations = MOEK_A4_MXFP4_EVEN;
+	if (moek_json_kind(inputs) == MOEK_JSON_NULL)
+		*activations_out = MOEK_A16;
+	else if (is_mxfp4(inputs) && is_dynamic)
+		*activations_out = MOEK_A4_MXFP4_EVEN; /* the library knows no other */
+	return is_mxfp4(moek_json_get(group, "weights"));
+}
+
+static int32_t packed_refuse(const struct moek_expert_layer *layer, uint32_t rule,
+                             const char *what, struct moek_error *error_out)
+{
+	return moek_fail(error_out, MOEK_REFUSED, rule, "%s: quantization_config: %s",
+	                 layer->config_path, what);
+}
+
+/** Groups of other weights are for other modules; which one targets the experts is said
+ *  in patterns, so all of MXFP4 must agree. */
+static int32_t packed_config(struct moek_expert_layer *layer,
+                             const struct moek_json *quantization,
+                             struct moek_error *error_out)
+{
+	const struct moek_json *groups = moek_json_get(quantization, "config_groups");
+	const struct moek_json *group;
+	void *cursor = NULL;
+	const char *key;
+	size_t bytes, count = 0;
+	uint32_t activations;
+
+	while ((group = moek_json_next(groups, &cursor, &key, &bytes)) != NULL) {
+		if (!packed_group(key, group, &activations))
+			continue;
+		if (count++ != 0 && layer->activations != activations)
+			return packed_refuse(layer, MOEK_RULE_ACTIVATIONS,
+			                     "config_groups of MXFP4 differ in "
+			                     "input_activations",
+			                     error_out);
+		layer->activations = activations;
+	}
+	if (count == 0)
+		return packed_refuse(
+			layer, MOEK_RULE_WEIGHT,
+			"no config_group has weights of type float, "
+			"num_bits 4 and group_size 32, as the experts have",
+			error_out);
+	if (layer->activations == UNREAD_INPUTS)
+		return packed_refuse(
+			layer, MOEK_RULE_ACTIVATIONS,
+			"input_activations are not read: read are none, or "
+			"dynamic, of type float, num_bits 4 and group_size "
+			"32",
+			error_out);
 	return MOEK_OK;
 }
 
@@ -329,32 +383,16 @@ static int32_t packed_describe(struct moek_expert_layer *layer,
                                const struct moek_json *quantization,
                                struct moek_error *error_out)
 {
-	const struct moek_json *groups = moek_json_get(quantization, "config_groups");
-	const struct moek_json *group;
-	void *cursor = NULL;
-	const char *key;
-	size_t bytes, count = 0;
-	uint32_t activations = 0;
-	int32_t status = MOEK_OK;
+	const struct moek_json *format = moek_json_get(quantization, "format");
+	int32_t status;
 
-	while (status == MOEK_OK &&
-	       (group = moek_json_next(groups, &cursor, &key, &bytes)) != NULL) {
-		status = packed_group(layer, group, error_out);
-		if (status == MOEK_OK && count++ != 0 &&
-		    layer->activations != activations)
-			status = moek_fail(
-				error_out, MOEK_REFUSED, MOEK_RULE_ACTIVATIONS,
-				"%s: quantization_config: config_groups differ "
-				"in input_activations",
-				layer->config_path);
-		activations = layer->activations;
-	}
-	if (status == MOEK_OK && count == 0)
-		status = moek_fail(
-			error_out, MOEK_BAD_FILE, 0,
-			"%s: quantization_config: config_groups is missing or "
-			"empty",
-			layer->config_path);
+	if (moek_json_kind(format) != MOEK_JSON_NULL &&
+	    !is_word(quantization, "format", "mxfp4-pack-quantized") &&
+	    !is_word(quantization, "format", "mixed-precision"))
+		return refuse(layer, MOEK_RULE_WEIGHT, "format", format,
+		              "mxfp4-pack-quantized of what is stored as bytes",
+		              error_out);
+	status = packed_config(layer, quantization, error_out);
 	return status == MOEK_OK ? describe(layer, "compressed-tensors", error_out)
 	                         : status;
 }

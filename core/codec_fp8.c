@@ -6,8 +6,10 @@
  */
 #include "config.h"
 
+#include "core/checkpoint.h"
 #include "core/codec.h"
 #include "core/json.h"
+#include "core/log.h"
 #include "core/status.h"
 
 #include <stdio.h>
@@ -141,6 +143,40 @@ static float scale_at(const struct moek_tensor *scales, uint64_t at)
 
 /* ---- the matrix ---- */
 
+/** "dynamic", "static": what the config asks of inputs; NULL: nothing. */
+static const char *asked_inputs(const struct moek_json *quantization)
+{
+	const struct moek_json *groups = moek_json_get(quantization, "config_groups");
+	const struct moek_json *group, *inputs;
+	void *cursor = NULL;
+	const char *key;
+	size_t bytes;
+	int is_dynamic = 0;
+
+	while ((group = moek_json_next(groups, &cursor, &key, &bytes)) != NULL) {
+		inputs = moek_json_get(group, "input_activations");
+		if (moek_json_kind(inputs) == MOEK_JSON_NULL)
+			continue;
+		moek_json_bool(moek_json_get(inputs, "dynamic"), &is_dynamic);
+		return is_dynamic ? "dynamic" : "static";
+	}
+	return moek_json_string(moek_json_get(quantization, "activation_scheme"), NULL);
+}
+
+/** Rows are for comparing, and say so. */
+static void tell_inputs(const struct moek_expert_layer *layer,
+                        const struct moek_json *quantization)
+{
+	const char *asked = asked_inputs(quantization);
+
+	if (asked != NULL)
+		moek_log_once(moek_checkpoint_log(layer->checkpoint), MOEK_LOG_WARNING,
+		              "fp8 inputs",
+		              "%s: asks for %.32s fp8 inputs of its fp8 experts; they "
+		              "are decoded to fp32 rows, inputs stay as they are",
+		              layer->config_path, asked);
+}
+
 static int32_t describe(struct moek_expert_layer *layer,
                         const struct moek_json *quantization,
                         struct moek_error *error_out)
@@ -154,6 +190,7 @@ static int32_t describe(struct moek_expert_layer *layer,
 		                     error_out);
 	if (status != MOEK_OK)
 		return status;
+	tell_inputs(layer, quantization);
 	layer->gate_up.weight = MOEK_F32;
 	layer->down.weight = MOEK_F32;
 	if (block.columns != 0)
@@ -168,20 +205,57 @@ static int32_t describe(struct moek_expert_layer *layer,
 	return MOEK_OK;
 }
 
+static void warn_of(const struct moek_expert_layer *layer, const char *name,
+                    const struct moek_tensor *scales, uint64_t nans, uint64_t all)
+{
+	struct moek_odd_scales odd = { .all = 1 };
+
+	for (uint32_t i = 0; i < scales->rank; i++)
+		odd.all *= scales->shape[i];
+	for (uint64_t i = 0; i < odd.all; i++)
+		moek_count_scale(&odd, scale_at(scales, i));
+	moek_layer_warn_scales(layer, name, &odd);
+	if (nans != 0)
+		moek_log_once(moek_checkpoint_log(layer->checkpoint), MOEK_LOG_WARNING,
+		              "weight is NaN", "%s: %llu of %llu weights are NaN", name,
+		              (unsigned long long)nans, (unsigned long long)all);
+}
+
+/** Rows of fp32; returns how many codes are NaN. */
+static uint64_t decode(const struct moek_rows_of *of, const struct block *block,
+                       const uint8_t *codes, const struct moek_tensor *scales,
+                       float *to)
+{
+	uint64_t across = pieces(of->columns, block->columns), nans = 0;
+
+	for (uint64_t r = 0; r < of->rows; r++) {
+		uint64_t first = (block->rows != 0 ? r / block->rows : 0) * across;
+
+		for (uint64_t c = 0; c < of->columns; c++) {
+			uint64_t at = block->columns != 0 ? c / block->columns : 0;
+
+			nans += (*codes & 0x7f) == 0x7f ? 1 : 0;
+			*to++ = moek_e4m3_to_f32(*codes++) *
+			        scale_at(scales, first + at);
+		}
+	}
+	return nans;
+}
+
 static int32_t matrix(const struct moek_expert_layer *layer, uint64_t expert,
                       enum moek_part part, struct moek_scratch *scratch,
                       struct moek_matrix *matrix_out, struct moek_error *error_out)
 {
 	const struct moek_scheme *scheme = part == MOEK_PART_DOWN ? &layer->down
 	                                                          : &layer->gate_up;
+	struct moek_tensor_name name = moek_layer_name(layer, expert, part, ".weight");
 	struct moek_rows_of of = moek_layer_rows(layer, part);
 	const uint64_t shape[2] = { of.rows, of.columns };
 	struct moek_tensor codes, scales;
 	struct block block;
 	float *to;
-	int32_t status = moek_layer_need(
-		layer, moek_layer_name(layer, expert, part, ".weight").text, "F8_E4M3",
-		2, shape, &codes, error_out);
+	int32_t status = moek_layer_need(layer, name.text, "F8_E4M3", 2, shape, &codes,
+	                                 error_out);
 
 	if (status == MOEK_OK)
 		status = find_scales(layer, expert, part, &block, &scales, error_out);
@@ -193,16 +267,8 @@ static int32_t matrix(const struct moek_expert_layer *layer, uint64_t expert,
 		return moek_fail_memory(error_out, "rows of an expert");
 	moek_matrix_begin(matrix_out, scheme, &of);
 	matrix_out->codes = to;
-	for (uint64_t r = 0; r < of.rows; r++)
-		for (uint64_t c = 0; c < of.columns; c++) {
-			uint64_t at = (block.rows != 0 ? r / block.rows : 0) *
-			                      pieces(of.columns, block.columns) +
-			              (block.columns != 0 ? c / block.columns : 0);
-
-			*to++ = moek_e4m3_to_f32(((const uint8_t *)codes
-			                                  .data)[r * of.columns + c]) *
-			        scale_at(&scales, at);
-		}
+	warn_of(layer, name.text, &scales, decode(&of, &block, codes.data, &scales, to),
+	        of.rows * of.columns);
 	return MOEK_OK;
 }
 

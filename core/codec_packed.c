@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * compressed-tensors "pack-quantized" int4: eight codes in an int32, lowest nibble
- * first, along the columns; zero points likewise along the rows. In the file's byte
- * order that is the canonical order of nibbles, so rows of a multiple of 8 columns are
+ * compressed-tensors "pack-quantized" int4 and int8: eight or four codes in an int32,
+ * lowest first, along the columns; zero points likewise along the rows. In the file's
+ * byte order that is the canonical order of codes, so rows that fill their words are
  * used in place.
  */
 #include "config.h"
@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define FLOATS "BF16 F16 F32"
-#define PACK 8u
 
 static struct moek_tensor_name name_of(const struct moek_expert_layer *layer,
                                        uint64_t expert, enum moek_part part,
@@ -41,7 +40,8 @@ static int present(struct moek_expert_layer *layer)
 
 /** The arguments of one group of config_groups; reason: why it is not read. */
 struct group {
-	uint64_t size; /* 0: channel */
+	uint64_t size;   /* 0: channel */
+	uint32_t weight; /* MOEK_INT4 or MOEK_INT8 */
 	uint32_t zero_points;
 	uint32_t column_groups;
 	uint32_t rule;
@@ -67,6 +67,12 @@ static int is_text(const struct moek_json *value, const char *text)
 	const char *found = moek_json_string(value, NULL);
 
 	return found != NULL && strcmp(found, text) == 0;
+}
+
+/** Codes in one int32. */
+static uint64_t pack_of(uint32_t weight)
+{
+	return weight == MOEK_INT8 ? 4 : 8;
 }
 
 /** What a value says, for a message. */
@@ -138,9 +144,10 @@ static void read_weights(const struct moek_json *weights, struct group *group)
 		return;
 	}
 	snprintf(text, sizeof(text), "%lld", (long long)bits);
-	if (bits != 4)
+	group->weight = bits == 8 ? MOEK_INT8 : MOEK_INT4;
+	if (bits != 4 && bits != 8)
 		refuse(group, MOEK_RULE_WEIGHT,
-		       "num_bits is not read, only 4 is: ", text);
+		       "num_bits is not read, only 4 and 8 are: ", text);
 	else if (type != NULL && !is_text(type, "int"))
 		refuse(group, MOEK_RULE_WEIGHT,
 		       "type is not read, only int is: ", shown(type));
@@ -165,8 +172,10 @@ static void read_group(const char *key, const struct moek_json *value,
 	memset(group, 0, sizeof(*group));
 	if (moek_json_kind(value) == MOEK_JSON_ARRAY) {
 		group->size = 128;
+		group->weight = strcmp(key, "W8A16") == 0 ? MOEK_INT8 : MOEK_INT4;
 		group->zero_points = strcmp(key, "W4A16_ASYM") == 0;
-		if (strcmp(key, "W4A16") != 0 && !group->zero_points)
+		if (strcmp(key, "W4A16") != 0 && group->weight == MOEK_INT4 &&
+		    !group->zero_points)
 			refuse(group, MOEK_RULE_WEIGHT, "preset is not read: ", key);
 		return;
 	}
@@ -186,9 +195,15 @@ static int fits(const struct moek_expert_layer *layer, const struct group *group
 {
 	const struct moek_scheme scheme = { .scale = MOEK_BF16,
 		                            .group_size = group->size };
-	struct moek_tensor scale, other;
+	uint64_t pack = pack_of(group->weight);
+	struct moek_tensor packed, scale, other;
 
 	return moek_layer_has(layer,
+	                      name_of(layer, 0, MOEK_PART_GATE, ".weight_packed").text,
+	                      &packed) &&
+	       packed.rank == 2 &&
+	       packed.shape[1] == (layer->hidden + pack - 1) / pack &&
+	       moek_layer_has(layer,
 	                      name_of(layer, 0, MOEK_PART_GATE, ".weight_scale").text,
 	                      &scale) &&
 	       scale.rank == 2 &&
@@ -204,8 +219,8 @@ static int fits(const struct moek_expert_layer *layer, const struct group *group
 
 static int same_group(const struct group *a, const struct group *b)
 {
-	return a->size == b->size && a->zero_points == b->zero_points &&
-	       a->column_groups == b->column_groups;
+	return a->weight == b->weight && a->size == b->size &&
+	       a->zero_points == b->zero_points && a->column_groups == b->column_groups;
 }
 
 static int32_t refuse_config(const struct moek_expert_layer *layer, uint32_t rule,
@@ -307,7 +322,7 @@ static int32_t describe_part(const struct moek_expert_layer *layer,
 	struct moek_tensor tensor;
 	int32_t status;
 
-	scheme_out->weight = MOEK_INT4;
+	scheme_out->weight = group->weight;
 	scheme_out->scale = MOEK_BF16;
 	scheme_out->group_size = group->size;
 	scheme_out->zero_points = group->zero_points;
@@ -344,7 +359,8 @@ static int32_t describe(struct moek_expert_layer *layer,
 	if (group.size != 0)
 		snprintf(size, sizeof(size), "group %llu",
 		         (unsigned long long)group.size);
-	snprintf(layer->format, sizeof(layer->format), "compressed-tensors int4%s, %s",
+	snprintf(layer->format, sizeof(layer->format), "compressed-tensors %s%s, %s",
+	         moek_type_name(layer->gate_up.weight),
 	         group.zero_points ? " asymmetric" : "", size);
 	return status;
 }
@@ -391,9 +407,10 @@ static int32_t find_part(const struct moek_expert_layer *layer, uint64_t expert,
 	const struct moek_scheme *scheme = scheme_of(layer, part);
 	struct moek_rows_of of = moek_layer_rows(layer, part);
 	uint64_t groups = moek_scheme_groups(scheme, of.columns);
-	const uint64_t packed[2] = { of.rows, (of.columns + PACK - 1) / PACK };
+	uint64_t pack = pack_of(scheme->weight);
+	const uint64_t packed[2] = { of.rows, (of.columns + pack - 1) / pack };
 	const uint64_t scale[2] = { of.rows, groups };
-	const uint64_t zeros[2] = { (of.rows + PACK - 1) / PACK, groups };
+	const uint64_t zeros[2] = { (of.rows + pack - 1) / pack, groups };
 	int32_t status;
 
 	status = moek_layer_need(layer,
@@ -489,7 +506,8 @@ static int32_t add_optional(const struct moek_scheme *scheme,
 	uint32_t *columns;
 
 	if (scheme->zero_points) {
-		matrix->zeros = moek_view_zeros(scratch, from->zeros.data, &of,
+		matrix->zeros = moek_view_zeros(scratch, from->zeros.data,
+		                                scheme->weight, &of,
 		                                from->zeros.shape[1]);
 		if (matrix->zeros == NULL)
 			return moek_fail_memory(error_out, "zero points of an expert");
@@ -517,6 +535,8 @@ static int32_t matrix(const struct moek_expert_layer *layer, uint64_t expert,
 	const struct moek_scheme *scheme = scheme_of(layer, part);
 	struct moek_rows_of of = moek_layer_rows(layer, part);
 	uint64_t scalar = moek_scalar_bytes(scheme->scale), scale_bytes;
+	uint64_t row_bytes = scheme->weight == MOEK_INT8 ? of.columns
+	                                                 : (of.columns + 1) / 2;
 	struct tensors from;
 	int32_t status = find_part(layer, expert, part, &from, error_out);
 
@@ -529,8 +549,7 @@ static int32_t matrix(const struct moek_expert_layer *layer, uint64_t expert,
 		return status;
 	moek_matrix_begin(matrix_out, scheme, &of);
 	matrix_out->codes = moek_view_rows(scratch, from.packed.data, of.rows,
-	                                   (of.columns + 1) / 2,
-	                                   from.packed.shape[1] * 4, 1);
+	                                   row_bytes, from.packed.shape[1] * 4, 1);
 	scale_bytes = from.scale.shape[1] * scalar;
 	matrix_out->scales = moek_view_rows(scratch, from.scale.data, of.rows,
 	                                    scale_bytes, scale_bytes, scalar);
@@ -552,7 +571,7 @@ static const char *const suffixes[] = { ".weight_packed",
 static const char *const methods[] = { "compressed-tensors", NULL };
 
 const struct moek_codec moek_codec_packed = {
-	.name = "pack-quantized int4",
+	.name = "pack-quantized int4 or int8",
 	.methods = methods,
 	.suffixes = suffixes,
 	.present = present,

@@ -197,7 +197,7 @@ static int32_t take_matrix(const struct tensors *tensors, uint64_t expert,
 		                                    (const uint8_t *)stack->zeros +
 		                                            expert * x.zero_rows *
 		                                                    x.groups * 4,
-		                                    &x.of, x.groups);
+		                                    scheme->weight, &x.of, x.groups);
 	if (scheme->bias)
 		matrix_out->bias = moek_view_floats(scratch, stack->bias,
 		                                    stack->bias_type, row, x.of.step,

@@ -38,23 +38,27 @@ struct packed {
 	const char *scale_dtype;
 	const void *scales;
 	int no_shape, wide_shape;
+	unsigned pack;            /* codes in a word; 0: 8 */
+	const void *other_scales; /* of the model's other matrices */
 };
 
 static void add_packed(struct kit_file *file, const struct packed *p)
 {
 	const int32_t narrow[2] = { (int32_t)p->rows, (int32_t)p->columns };
 	const int64_t wide[2] = { p->rows, p->columns };
+	unsigned pack = p->pack != 0 ? p->pack : 8;
 	char name[128];
 
 	snprintf(name, sizeof(name), EXPERTS "%s.weight_packed", p->module);
-	add_sized(file, name, "I32", p->codes, 2, p->rows, (p->columns + 7) / 8, 0, 0);
+	add_sized(file, name, "I32", p->codes, 2, p->rows,
+	          (p->columns + pack - 1) / pack, 0, 0);
 	snprintf(name, sizeof(name), EXPERTS "%s.weight_scale", p->module);
 	add_sized(file, name, p->scale_dtype != NULL ? p->scale_dtype : "BF16",
 	          p->scales, 2, p->rows, p->groups, 0, 0);
 	if (p->zeros != NULL) {
 		snprintf(name, sizeof(name), EXPERTS "%s.weight_zero_point", p->module);
-		add_sized(file, name, "I32", p->zeros, 2, (p->rows + 7) / 8, p->groups,
-		          0, 0);
+		add_sized(file, name, "I32", p->zeros, 2, (p->rows + pack - 1) / pack,
+		          p->groups, 0, 0);
 	}
 	if (p->order != NULL) {
 		snprintf(name, sizeof(name), EXPERTS "%s.weight_g_idx", p->module);
@@ -91,6 +95,8 @@ static void add_packed_model(struct kit_file *file, const struct packed *gate,
 			.scale_dtype = gate->scale_dtype,
 			.no_shape = gate->no_shape,
 			.wide_shape = gate->wide_shape,
+			.pack = gate->pack,
+			.scales = gate->other_scales,
 		};
 
 		p.groups = group == 0 ? 1 : (p.columns + group - 1) / group;
@@ -195,6 +201,128 @@ START_TEST(packed_channel_scales)
 	add_packed_model(&file, &gate, 0);
 	save(&file);
 	expect_gate(want, 1);
+}
+END_TEST
+
+/** int8: four codes a word; the rows end inside one. */
+START_TEST(packed_eight_bits) /* V-CT-5 */
+{
+	static const uint32_t codes[4] = { 0xff807f00, 0x00008281, 0x03020100,
+		                           0x0000feff };
+	static const uint32_t zeros[2] = { 0x0000ff80, 0x00000a00 };
+	static const float scales[4] = { 0.5f, 2, 1, 0.25f };
+	static const float symmetric[12] = { -64,  -0.5f, 0,    63.5f, 2,      4,
+		                             -128, -127,  -126, -125,  31.75f, 31.5f };
+	static const float asymmetric[12] = { -64,  -0.5f, 0,    63.5f, 258,    260,
+		                              -255, -254,  -253, -252,  61.25f, 61 };
+	struct packed gate = { .module = "0.gate_proj",
+		               .rows = 2,
+		               .columns = 6,
+		               .groups = 2,
+		               .pack = 4,
+		               .codes = codes,
+		               .scale_dtype = "F32",
+		               .scales = scales };
+	struct moek_layer_info info = { .struct_size = MOEK_INIT(LAYER_INFO) };
+	struct moek_checkpoint *checkpoint;
+	struct kit_file file = { 0 };
+
+	write_config("qwen3_moe", 6, 2,
+	             packed_config("\"num_bits\":8,\"group_size\":4"));
+	add_packed_model(&file, &gate, 4);
+	save(&file);
+	expect_gate(symmetric, 2);
+	checkpoint = open_ok(folder);
+	moek_checkpoint_layer(checkpoint, 0, &info);
+	ck_assert_str_eq(info.format, "compressed-tensors int8, group 4");
+	moek_checkpoint_close(checkpoint);
+
+	/* row 0: 0x80 and 0x00; row 1: 0xff and 0x0a */
+	gate.zeros = zeros;
+	add_packed_model(&file, &gate, 4);
+	save(&file);
+	write_config("qwen3_moe", 6, 2,
+	             packed_config("\"num_bits\":8,\"group_size\":4,"
+	                           "\"symmetric\":false"));
+	expect_gate(asymmetric, 2);
+	write_config("qwen3_moe", 6, 2,
+	             packed_config("\"num_bits\":4,\"group_size\":4,"
+	                           "\"symmetric\":false"));
+	EXPECT_ERROR(MOEK_BAD_FILE, "0.gate_proj.weight_packed: found I32 [2, 2], "
+	                            "expected I32 [2, 1]");
+}
+END_TEST
+
+START_TEST(packed_eight_bits_have_four_zero_points_a_word)
+{
+	static const uint32_t codes[6] = { 0x03020100, 0x03020100, 0x03020100,
+		                           0x03020100, 0x03020100, 0x03020100 };
+	/* of the first group, then of the second; rows 0 to 3, then 4 and 5 */
+	static const uint32_t zeros[4] = { 0x04030201, 0x14131211, 0x00000605,
+		                           0x00001615 };
+	static const float ones[12] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+	const struct packed gate = { .module = "0.gate_proj",
+		                     .rows = 6,
+		                     .columns = 4,
+		                     .groups = 2,
+		                     .pack = 4,
+		                     .codes = codes,
+		                     .zeros = zeros,
+		                     .scale_dtype = "F32",
+		                     .scales = ones };
+	struct kit_file file = { 0 };
+	float want[24];
+
+	for (int i = 0; i < 24; i++)
+		want[i] = (float)(i % 4 - (1 + i / 4) - (i % 4 / 2 * 16));
+	add_packed_model(&file, &gate, 2);
+	save(&file);
+	write_config("qwen3_moe", 4, 6,
+	             packed_config("\"num_bits\":8,\"group_size\":2,"
+	                           "\"symmetric\":false"));
+	expect_gate(want, 6);
+	/* four columns fill one word of either */
+	write_config(
+		"qwen3_moe", 4, 6,
+		packed_config("\"num_bits\":8,\"group_size\":2,\"symmetric\":false}"
+	                      "},\"group_1\":{\"weights\":{\"num_bits\":4,"
+	                      "\"group_size\":2,\"symmetric\":false"));
+	EXPECT_ERROR(MOEK_REFUSED, "several config_groups fit the experts of layers.0");
+}
+END_TEST
+
+/** A scale that is no number, or none at all, is told once with its count. */
+START_TEST(packed_scales_that_are_odd_are_counted)
+{
+	static const uint16_t odd[2][4] = { { 0x3f80, 0x7fc0, 0xff80, 0x3f80 },
+		                            { 0x3f80, 0x0000, 0x3f80, 0x8000 } };
+	static const char *const says[2] = { "are NaN or infinite", "are zero" };
+	static uint16_t ones[64];
+	struct kit_file file = { 0 };
+	struct heard heard;
+	char expected[128];
+
+	for (int i = 0; i < 64; i++)
+		ones[i] = 0x3f80;
+	write_config("qwen3_moe", 16, 2,
+	             packed_config("\"num_bits\":4,\"group_size\":8"));
+	for (int i = 0; i < 2; i++) {
+		const struct packed gate = { .module = "0.gate_proj",
+			                     .rows = 2,
+			                     .columns = 16,
+			                     .groups = 2,
+			                     .scales = odd[i],
+			                     .other_scales = ones };
+
+		add_packed_model(&file, &gate, 8);
+		save(&file);
+		take_all_heard(&heard);
+		ck_assert_uint_eq(heard.warnings, 1);
+		snprintf(expected, sizeof(expected),
+		         EXPERTS "0.gate_proj: 2 of 4 scales %s: so are their weights",
+		         says[i]);
+		ck_assert_str_eq(heard.last, expected);
+	}
 }
 END_TEST
 
@@ -334,13 +462,13 @@ static const struct refusal {
 	  "\"format\":"
 	  "\"mxfp4-pack-quantized\"}}",
 	  MOEK_RULE_WEIGHT, "mxfp4-pack-quantized" },
-	{ "\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"W8A16\":["
+	{ "\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"W8A8\":["
 	  "\"Linear\"]}",
-	  MOEK_RULE_WEIGHT, "preset is not read: W8A16" },
+	  MOEK_RULE_WEIGHT, "preset is not read: W8A8" },
 	{ "\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"g\":{"
 	  "\"weights\":{"
-	  "\"num_bits\":8,\"group_size\":8}}}",
-	  MOEK_RULE_WEIGHT, "num_bits is not read, only 4 is: 8" },
+	  "\"num_bits\":3,\"group_size\":8}}}",
+	  MOEK_RULE_WEIGHT, "num_bits is not read, only 4 and 8 are: 3" },
 	{ "\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"g\":{"
 	  "\"weights\":{"
 	  "\"num_bits\":4,\"type\":\"float\"}}}",
@@ -399,6 +527,7 @@ START_TEST(the_tensors_tell_which_group_is_meant)
 	static const char groups[] =
 		"\"quantization_config\":{\"quant_method\":\"compressed-tensors\","
 		"\"config_groups\":{"
+		"\"z\":{\"weights\":{\"num_bits\":3,\"group_size\":8}},"
 		"\"a\":{\"targets\":[\"re:.*attn.*\"],\"weights\":{\"num_bits\":8,"
 		"\"group_size\":8}},"
 		"\"b\":{\"targets\":[\"re:.*mlp.*\"],\"weights\":{\"num_bits\":4,"
@@ -422,7 +551,7 @@ START_TEST(the_tensors_tell_which_group_is_meant)
 	expect_gate(ct1_want, 2);
 	snprintf(config, sizeof(config), groups, "4", "2");
 	write_config("qwen3_moe", 16, 2, config);
-	EXPECT_ERROR(MOEK_REFUSED, "num_bits is not read, only 4 is: 8");
+	EXPECT_ERROR(MOEK_REFUSED, "num_bits is not read, only 4 and 8 are: 3");
 	snprintf(config, sizeof(config), groups, "8", "12"); /* both have two groups */
 	write_config("qwen3_moe", 16, 2, config);
 	EXPECT_ERROR(MOEK_REFUSED, "several config_groups fit the experts of layers.0");
@@ -787,9 +916,9 @@ START_TEST(config_and_tensors_must_name_the_same_format)
 	add_packed_model(&file, &gate, 8);
 	save(&file);
 	write_config("qwen3_moe", 16, 2, "");
-	EXPECT_ERROR(MOEK_BAD_FILE,
-	             "config.json: quant_method (none) asks for plain rows",
-	             "the experts of layers.0 are stored as pack-quantized int4");
+	EXPECT_ERROR(
+		MOEK_BAD_FILE, "config.json: quant_method (none) asks for plain rows",
+		"the experts of layers.0 are stored as pack-quantized int4 or int8");
 	write_config("qwen3_moe", 16, 2,
 	             "\"quantization_config\":{\"quant_method\":\"mxfp4\"}");
 	EXPECT_ERROR(MOEK_BAD_FILE, "quant_method mxfp4 asks for mxfp4 blocks");
@@ -824,7 +953,8 @@ START_TEST(plain_rows_that_the_config_leaves_out_are_read)
 		if (i < 4)
 			expect_values(1, 6, 4);
 		else
-			EXPECT_ERROR(MOEK_BAD_FILE, "asks for pack-quantized int4");
+			EXPECT_ERROR(MOEK_BAD_FILE,
+			             "asks for pack-quantized int4 or int8");
 	}
 }
 END_TEST
@@ -898,29 +1028,11 @@ START_TEST(blocks_and_their_order_of_rows) /* V-MX-1, V-MX-2, V-GO-1 */
 }
 END_TEST
 
-struct heard {
-	unsigned warnings;
-	char last[256];
-};
-
-static void hear(void *self, uint32_t level, const char *text)
-{
-	struct heard *heard = self;
-
-	if (level > 4)
-		return;
-	heard->warnings++;
-	snprintf(heard->last, sizeof(heard->last), "%s", text);
-}
-
 START_TEST(a_scale_of_ff_makes_its_block_nan_and_warns_once)
 {
 	static uint8_t blocks[2 * 64 * 16], scales[2 * 64];
-	struct heard heard = { 0 };
-	struct moek_registry_options options = { .struct_size = MOEK_INIT(
-							 REGISTRY_OPTIONS) };
-	struct moek_registry *registry = NULL;
-	struct moek_checkpoint *checkpoint = NULL;
+	struct heard heard;
+	struct moek_checkpoint *checkpoint;
 	struct moek_error error = { .text = "" };
 	struct kit_file file = { 0 };
 	struct taken taken;
@@ -930,30 +1042,22 @@ START_TEST(a_scale_of_ff_makes_its_block_nan_and_warns_once)
 	scales[66] = 0xff;
 	memcpy(blocks, mx1, 16);
 	memcpy(blocks + 16, mx1, 16);
+	memcpy(blocks + 48, mx1, 16);
 	add_blocks_model(&file, blocks, scales, NULL);
-	options.config_file = "";
-	options.ignore_environment = 1;
-	options.log = hear;
-	options.log_self = &heard;
-	ck_assert_int_eq(moek_registry_open(&options, &registry, &error), MOEK_OK);
-	heard.warnings = 0;
-	ck_assert_int_eq(moek_checkpoint_open(registry, folder, &checkpoint, &error),
-	                 MOEK_OK);
-	for (unsigned e = 0; e < 2; e++) {
-		ck_assert_int_eq(take(checkpoint, 0, e, &taken, &error), MOEK_OK);
-		if (e == 0) {
-			expect_row(&taken.expert.gate, 0, mx1_want);
-			for (unsigned c = 0; c < 32; c++)
-				ck_assert(weight_at(&taken.expert.up, 0, c) !=
-				          weight_at(&taken.expert.up, 0, c));
-		}
-		drop(&taken);
-	}
+	take_all_heard(&heard);
 	ck_assert_uint_eq(heard.warnings, 1);
-	ck_assert_ptr_nonnull(
-		strstr(heard.last, "gate_up_proj_scales: a scale is 0xff"));
+	ck_assert_str_eq(heard.last, "model.layers.0.mlp.experts.gate_up_proj: 1 of 32 "
+	                             "scales are NaN or infinite: so are their "
+	                             "weights");
+	checkpoint = open_ok(folder);
+	ck_assert_int_eq(take(checkpoint, 0, 0, &taken, &error), MOEK_OK);
+	expect_row(&taken.expert.gate, 0, mx1_want);
+	expect_row(&taken.expert.up, 1, mx1_want);
+	for (unsigned c = 0; c < 32; c++)
+		ck_assert(weight_at(&taken.expert.up, 0, c) !=
+		          weight_at(&taken.expert.up, 0, c));
+	drop(&taken);
 	moek_checkpoint_close(checkpoint);
-	moek_registry_close(registry);
 }
 END_TEST
 
@@ -1051,6 +1155,9 @@ int main(void)
 	tcase_add_loop_test(tests, packed_symmetric_codes, 0, 3);
 	tcase_add_test(tests, packed_rows_that_end_inside_a_word);
 	tcase_add_loop_test(tests, packed_channel_scales, 0, 3);
+	tcase_add_test(tests, packed_eight_bits);
+	tcase_add_test(tests, packed_eight_bits_have_four_zero_points_a_word);
+	tcase_add_test(tests, packed_scales_that_are_odd_are_counted);
 	tcase_add_test(tests, packed_zero_points);
 	tcase_add_loop_test(tests, packed_activation_order, 0, 2);
 	tcase_add_test(tests, a_column_of_no_group_is_an_error);

@@ -82,12 +82,14 @@ static const struct form forms[] = {
 	  ".scale", "F8_E8M0", "deepseek mxfp4, activations a16", MOEK_A16 },
 };
 
+static float stored_scale = 0.25f;
+static int odd_scale; /* 1: 0xff of row 5, second block of expert 0's gate */
+
 /** Experts of 32 x 64: rows of two blocks, in turns the first and the second first. */
 static void add_fp4(const struct form *form, const char *input_scale_shape)
 {
 	struct kit_file file = { 0 };
 	uint8_t codes[64][2][16], scales[64][2];
-	const float input_scale = 0.25f;
 
 	for (int r = 0; r < 64; r++)
 		for (int b = 0; b < 2; b++) {
@@ -100,11 +102,14 @@ static void add_fp4(const struct form *form, const char *input_scale_shape)
 
 		kit_add(&file, name_of(i, form->codes), form->codes_dtype,
 		        is_down ? "64,16" : "32,32", codes);
+		if (odd_scale && i == 0)
+			scales[5][1] = 0xff;
 		kit_add(&file, name_of(i, form->scales), form->scales_dtype,
 		        is_down ? "64,1" : "32,2", scales);
+		scales[5][1] = (uint8_t)(block_scales[0] + 5);
 		if (input_scale_shape != NULL)
 			kit_add(&file, name_of(i, ".input_scale"), "F32",
-			        input_scale_shape, &input_scale);
+			        input_scale_shape, &stored_scale);
 	}
 	save(&file);
 }
@@ -145,6 +150,21 @@ static void expect_fp4(const struct form *form, float input_scale)
 	moek_checkpoint_close(checkpoint);
 }
 
+/** Of expert 0's gate. */
+static float gate_at(uint64_t row, uint64_t column)
+{
+	struct moek_checkpoint *checkpoint = open_ok(folder);
+	struct moek_error error = { .text = "" };
+	struct taken taken;
+	float weight;
+
+	ck_assert_int_eq(take(checkpoint, 0, 0, &taken, &error), MOEK_OK);
+	weight = weight_at(&taken.expert.gate, row, column);
+	drop(&taken);
+	moek_checkpoint_close(checkpoint);
+	return weight;
+}
+
 START_TEST(reads_mxfp4_by_each_name)
 {
 	configure(64, 32, forms[_i].config);
@@ -167,6 +187,112 @@ START_TEST(static_inputs_bring_their_scale)
 	expect_fp4(&form, 0.25f);
 	add_fp4(&form, NULL);
 	EXPECT_ERROR(MOEK_BAD_FILE, "no tensor " EXPERTS "0.gate_proj.input_scale");
+}
+END_TEST
+
+START_TEST(an_input_scale_of_zero_is_an_error)
+{
+	struct moek_checkpoint *checkpoint;
+	struct moek_error error = { .text = "" };
+	struct taken taken;
+
+	configure(64, 32, QUARK("{\"dtype\":\"fp8_e4m3\",\"is_dynamic\":false}"));
+	stored_scale = 0;
+	add_fp4(&forms[0], "1");
+	stored_scale = 0.25f;
+	checkpoint = open_ok(folder);
+	ck_assert_int_eq(take(checkpoint, 0, 0, &taken, &error), MOEK_BAD_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "0.gate_proj.input_scale: found 0, "
+	                                         "expected a number above 0"));
+	drop(&taken);
+	moek_checkpoint_close(checkpoint);
+}
+END_TEST
+
+START_TEST(a_scale_of_ff_is_told_once_whatever_its_name)
+{
+	struct heard heard;
+	char expected[128];
+
+	odd_scale = 1;
+	configure(64, 32, forms[_i].config);
+	add_fp4(&forms[_i], NULL);
+	odd_scale = 0;
+	take_all_heard(&heard);
+	ck_assert_uint_eq(heard.warnings, 1);
+	snprintf(expected, sizeof(expected),
+	         EXPERTS
+	         "0.gate_proj: 1 of 64 scales are NaN or infinite: so are their "
+	         "weights");
+	ck_assert_str_eq(heard.last, expected);
+	ck_assert_float_nan(gate_at(5, 40));
+	ck_assert(gate_at(5, 31) == gate_at(5, 31));
+	ck_assert(gate_at(6, 40) == gate_at(6, 40));
+}
+END_TEST
+
+/* compressed-tensors: what else config_groups may say */
+static const struct {
+	const char *config, *format;
+} group_configs[] = {
+	{ "\"config_groups\":{\"MXFP4\":[\"Linear\"]}",
+	  "compressed-tensors mxfp4, activations mxfp4_even" },
+	{ "\"config_groups\":{\"MXFP4A16\":[\"Linear\"]}",
+	  "compressed-tensors mxfp4, activations a16" },
+	{ "\"format\":\"mixed-precision\",\"config_groups\":{\"a\":{\"weights\":{"
+	  "\"num_bits\":8,\"type\":\"float\"},\"input_activations\":{\"num_bits\":8}},"
+	  "\"b\":{\"weights\":{\"num_bits\":4,\"type\":\"float\",\"group_size\":32}}}",
+	  "compressed-tensors mxfp4, activations a16" },
+};
+
+START_TEST(groups_of_other_weights_are_for_other_modules)
+{
+	struct form form = forms[2];
+	char config[1024];
+
+	snprintf(config, sizeof(config), "\"quant_method\":\"compressed-tensors\",%s",
+	         group_configs[_i].config);
+	form.format = group_configs[_i].format;
+	form.activations = _i == 0 ? MOEK_A4_MXFP4_EVEN : MOEK_A16;
+	configure(64, 32, config);
+	add_fp4(&form, NULL);
+	expect_fp4(&form, 0);
+}
+END_TEST
+
+#define FP4_GROUP(inputs)                                                              \
+	"{\"weights\":{\"num_bits\":4,\"type\":\"float\",\"group_size\":32},"          \
+	"\"input_activations\":" inputs "}"
+
+static const struct {
+	const char *config, *says;
+} group_refusals[] = {
+	{ "\"format\":\"pack-quantized\",\"config_groups\":{}",
+	  "format is pack-quantized, read is: mxfp4-pack-quantized" },
+	{ "\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4,\"type\":\"float\","
+	  "\"group_size\":16}}}",
+	  "no config_group has weights of type float, num_bits 4 and group_size 32" },
+	{ "\"config_groups\":{\"W4A16\":[\"Linear\"]}", "no config_group has weights" },
+	{ "\"config_groups\":{\"a\":" FP4_GROUP("null") ",\"b\":" FP4_GROUP(
+		  "{\"num_bits\":8,\"type\":\"float\"}") "}",
+	  "config_groups of MXFP4 differ in input_activations" },
+	{ "\"config_groups\":{\"a\":" FP4_GROUP(
+		  "{\"num_bits\":8,\"type\":\"float\",\"dynamic\":true}") "}",
+	  "input_activations are not read" },
+	{ "\"config_groups\":{\"a\":" FP4_GROUP(
+		  "{\"num_bits\":4,\"type\":\"float\",\"group_size\":32}") "}",
+	  "input_activations are not read" },
+};
+
+START_TEST(groups_that_do_not_fit_are_refused_by_name)
+{
+	char config[1024];
+
+	snprintf(config, sizeof(config), "\"quant_method\":\"compressed-tensors\",%s",
+	         group_refusals[_i].config);
+	configure(64, 32, config);
+	add_fp4(&forms[2], NULL);
+	EXPECT_ERROR(MOEK_REFUSED, group_refusals[_i].says, "config.json");
 }
 END_TEST
 
@@ -211,8 +337,12 @@ static const struct {
 	  "\"group_size\":32,\"scale_format\":\"float\"}}",
 	  MOEK_REFUSED, "scale_format is float, read is: e8m0" },
 	{ "\"quant_method\":\"quark\"", MOEK_REFUSED, "weight.dtype is missing" },
+	{ "\"quant_method\":\"quark\",\"global_quant_config\":{\"weight\":{\"dtype\":"
+	  "\"fp4\",\"group_size\":32,\"scale_format\":\"e8m0\"},\"output_tensors\":{}}",
+	  MOEK_REFUSED, "output_tensors are not read" },
 	{ CT("null"), MOEK_BAD_FILE,
-	  "asks for pack-quantized int4, but the experts of layers.0 are stored as "
+	  "asks for pack-quantized int4 or int8, but the experts of layers.0 are "
+	  "stored as "
 	  "quark "
 	  "mxfp4" },
 };
@@ -254,6 +384,8 @@ static const float tile_scales[6] = { 2, 0.5f, 4, 0.25f, 1, 8 };
 static const float tile_want[15] = { 2,    4,  0.25f, -0.5f,          4, 3, 2, 0.5f,
 	                             0.5f, -8, 112,   0.00048828125f, 1, 0, 6 };
 
+static int odd_code; /* 1: a NaN in down */
+
 /** gate and up of 3 x 5; down of 5 x 3 is all ones with a scale of one. */
 static void add_fp8(const char *suffix, const char *dtype, const char *shape,
                     const void *scales, const char *down_shape)
@@ -266,6 +398,8 @@ static void add_fp8(const char *suffix, const char *dtype, const char *shape,
 		ones[i] = 0x38;
 		unit[i] = 1;
 	}
+	if (odd_code)
+		ones[7] = 0xff;
 	kit_add(&file, "model.layers.0.mlp.gate.weight", "BF16", "2,5", NULL);
 	for (int i = 0; i < 6; i++) {
 		int is_down = i % 3 == 2;
@@ -338,6 +472,39 @@ START_TEST(fp8_scales_of_rows_and_of_the_tensor)
 }
 END_TEST
 
+START_TEST(fp8_that_is_odd_or_asks_for_more_is_told)
+{
+	static const float odd[3] = { 2, 0, 0.25f }, rows[3] = { 2, 0.5f, 0.25f };
+	static const uint8_t nan[6] = { 128, 126, 255, 125, 127, 130 };
+	struct heard heard;
+
+	configure(5, 3, "\"quant_method\":\"compressed-tensors\",\"config_groups\":{}");
+	add_fp8(".weight_scale", "F32", "3,1", odd, "5,1");
+	take_all_heard(&heard);
+	ck_assert_uint_eq(heard.warnings, 1);
+	ck_assert_ptr_nonnull(strstr(heard.last,
+	                             "0.gate_proj.weight: 1 of 3 scales are "
+	                             "zero"));
+	configure(5, 3, "\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\"");
+	add_fp8(".weight_scale", "F32", "3,1", rows, "5,1");
+	take_all_heard(&heard);
+	ck_assert_uint_eq(heard.warnings, 1);
+	ck_assert_ptr_nonnull(strstr(heard.last, "asks for dynamic fp8 inputs"));
+	configure(5, 3, "\"quant_method\":\"fp8\",\"weight_block_size\":[2,2]");
+	add_fp8(".weight_scale_inv", "U8", "2,3", nan, "3,2");
+	take_all_heard(&heard);
+	ck_assert_uint_eq(heard.warnings, 1);
+	ck_assert_ptr_nonnull(strstr(heard.last, "1 of 6 scales are NaN"));
+	odd_code = 1;
+	add_fp8(".weight_scale_inv", "F32", "2,3", tile_scales, "3,2");
+	odd_code = 0;
+	take_all_heard(&heard);
+	ck_assert_uint_eq(heard.warnings, 1);
+	ck_assert_ptr_nonnull(strstr(heard.last, "0.down_proj.weight: 1 of 15 weights "
+	                                         "are NaN"));
+}
+END_TEST
+
 START_TEST(a_block_size_that_is_none_is_named)
 {
 	add_fp8(".weight_scale_inv", "F32", "2,3", tile_scales, "3,2");
@@ -360,12 +527,20 @@ int main(void)
 	tcase_add_loop_test(tests, reads_mxfp4_by_each_name, 0,
 	                    (int)(sizeof(forms) / sizeof(forms[0])));
 	tcase_add_test(tests, static_inputs_bring_their_scale);
+	tcase_add_test(tests, an_input_scale_of_zero_is_an_error);
+	tcase_add_loop_test(tests, a_scale_of_ff_is_told_once_whatever_its_name, 0,
+	                    (int)(sizeof(forms) / sizeof(forms[0])));
+	tcase_add_loop_test(tests, groups_of_other_weights_are_for_other_modules, 0,
+	                    (int)(sizeof(group_configs) / sizeof(group_configs[0])));
+	tcase_add_loop_test(tests, groups_that_do_not_fit_are_refused_by_name, 0,
+	                    (int)(sizeof(group_refusals) / sizeof(group_refusals[0])));
 	tcase_add_test(tests, the_first_glob_that_fits_says);
 	tcase_add_loop_test(tests, a_variant_that_is_not_read_is_refused_by_name, 0,
 	                    (int)(sizeof(refusals) / sizeof(refusals[0])));
 	tcase_add_test(tests, scales_of_another_shape_are_named);
 	tcase_add_test(tests, fp8_blocks_multiply_and_may_be_ragged);
 	tcase_add_test(tests, fp8_scales_of_rows_and_of_the_tensor);
+	tcase_add_test(tests, fp8_that_is_odd_or_asks_for_more_is_told);
 	tcase_add_test(tests, a_block_size_that_is_none_is_named);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

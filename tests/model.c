@@ -69,6 +69,10 @@ float weight_at(const struct moek_matrix *m, uint64_t row, uint64_t column)
 		return moek_int4_value(moek_nibble(nibbles, column),
 		                       m->zeros != NULL ? m->zeros[at] : 8,
 		                       moek_scalar(m->scales, m->scale, at));
+	if (m->weight == MOEK_INT8)
+		return ((float)((const uint8_t *)m->codes)[row * m->columns + column] -
+		        (float)(m->zeros != NULL ? m->zeros[at] : 128)) *
+		       moek_scalar(m->scales, m->scale, at);
 	return moek_scalar(m->codes, m->weight, row * m->columns + column);
 }
 
@@ -87,6 +91,44 @@ const char *folder;
 void set_up(void)
 {
 	folder = kit_folder();
+}
+
+static void hear(void *self, uint32_t level, const char *text)
+{
+	struct heard *heard = self;
+
+	if (level > 4)
+		return;
+	heard->warnings++;
+	snprintf(heard->last, sizeof(heard->last), "%s", text);
+}
+
+void take_all_heard(struct heard *heard_out)
+{
+	struct moek_registry_options options = {
+		.struct_size = MOEK_INIT(REGISTRY_OPTIONS),
+		.config_file = "",
+		.ignore_environment = 1,
+		.log = hear,
+		.log_self = heard_out,
+	};
+	struct moek_registry *registry = NULL;
+	struct moek_checkpoint *checkpoint = NULL;
+	struct moek_error error = { .text = "" };
+	struct taken taken;
+
+	ck_assert_int_eq(moek_registry_open(&options, &registry, &error), MOEK_OK);
+	memset(heard_out, 0, sizeof(*heard_out));
+	ck_assert_msg(moek_checkpoint_open(registry, folder, &checkpoint, &error) ==
+	                      MOEK_OK,
+	              "%s", error.text);
+	for (unsigned e = 0; e < 2; e++) {
+		ck_assert_msg(take(checkpoint, 0, e, &taken, &error) == MOEK_OK, "%s",
+		              error.text);
+		drop(&taken);
+	}
+	moek_checkpoint_close(checkpoint);
+	moek_registry_close(registry);
 }
 
 /** A model of two experts of which one is chosen. @more is further JSON, or "". */

@@ -20,6 +20,14 @@ int32_t take(struct moek_checkpoint *checkpoint, uint64_t layer, uint64_t expert
 void drop(struct taken *taken);
 struct moek_checkpoint *open_ok(const char *path);
 
+/** Warnings and errors of a registry: how many, and the last. */
+struct heard {
+	unsigned warnings;
+	char last[512];
+};
+/** Takes both experts of layer 0 of the folder, and hears what is said of them. */
+void take_all_heard(struct heard *heard_out);
+
 /** Weight at row, column of a canonical matrix. */
 float weight_at(const struct moek_matrix *m, uint64_t row, uint64_t column);
 /** Row @row is @want, to the bit. */
