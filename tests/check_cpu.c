@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <moek/formats.h>
+#include "tools/kernelcheck/naive.h"
 #include "plugins/cpu/cpu.h"
 
 extern const struct moek_plugin moek_plugin_v1;
@@ -524,6 +525,111 @@ START_TEST(gives_the_same_bits_for_any_number_of_workers)
 }
 END_TEST
 
+/* ---- the whole layer against float64 ---- */
+
+static float gaussian(void)
+{
+	float sum = 0;
+	int i;
+
+	for (i = 0; i < 12; i++)
+		sum += uniform();
+	return sum / 2;
+}
+
+/* In float64 with nothing rounded, neither between the GEMMs nor by a scheme of
+ * activations. */
+static void exact(const struct sample *sample, double *y_out)
+{
+	const struct moek_problem *p = &sample->problem;
+	double *x = calloc(p->hidden + p->intermediate, sizeof(*x)), *a = x + p->hidden;
+	double size;
+	uint64_t t, i;
+
+	ck_assert_ptr_nonnull(x);
+	for (t = 0; t < sample->tokens; t++) {
+		const struct moek_expert *e = &sample->experts[sample->ids[t]];
+
+		for (i = 0; i < p->hidden; i++)
+			x[i] = (double)fetch(p->input_type, sample->input,
+			                     t * p->hidden + i);
+		for (i = 0; i < p->intermediate; i++)
+			a[i] = naive_activate(p, naive_dot(&e->gate, i, x, &size),
+			                      naive_dot(&e->up, i, x, &size));
+		for (i = 0; i < p->hidden; i++)
+			y_out[t * p->hidden + i] = naive_dot(&e->down, i, a, &size) *
+			                           (double)sample->weights[t];
+	}
+	free(x);
+}
+
+static const struct {
+	const char *name;
+	struct moek_scheme scheme;
+	uint32_t input_type, activations;
+	double most; /* relative to the length of all outputs */
+} errors[] = {
+	{ "int4 g32, bf16", INT4(MOEK_BF16, 32), MOEK_BF16, MOEK_A16, 2e-3 },
+	{ "int4 g32, fp32", INT4(MOEK_BF16, 32), MOEK_F32, MOEK_A16, 1e-6 },
+	{ "int4 g32, int8", INT4(MOEK_BF16, 32), MOEK_BF16, MOEK_A8_INT8, 1.3e-2 },
+	{ "mxfp4, bf16", MXFP4, MOEK_BF16, MOEK_A16, 2e-3 },
+	{ "mxfp4, int8", MXFP4, MOEK_BF16, MOEK_A8_INT8, 1.3e-2 },
+	{ "bf16 rows, bf16", ROWS_OF_TYPE(MOEK_BF16), MOEK_BF16, MOEK_A16, 2e-3 },
+};
+
+START_TEST(is_near_float64)
+{
+	struct sample sample = {
+		.tokens = 8,
+		.problem = { PROBLEM(1024, 512, MOEK_BF16), .activation = MOEK_SILU },
+	};
+	struct moek_problem *p = &sample.problem;
+	uint64_t outputs = sample.tokens * p->hidden, i;
+	double *want = calloc(outputs, sizeof(*want));
+	int level;
+
+	ck_assert_ptr_nonnull(want);
+	seed = 77;
+	p->struct_size = MOEK_PROBLEM_SIZE_1_0;
+	p->top_k = 1;
+	p->gate_up = p->down = errors[_i].scheme;
+	p->input_type = errors[_i].input_type;
+	p->output_type = MOEK_F32;
+	p->activations = errors[_i].activations;
+	p->activations_group = p->activations == MOEK_A8_INT8 ? 32 : 0;
+	make(&sample);
+	for (i = 0; i < outputs; i++)
+		store(p->input_type, sample.input, i, 0.1f * gaussian());
+	for (i = 0; i < sample.tokens; i++)
+		sample.ids[i] = (int32_t)(i % p->experts);
+	exact(&sample, want);
+	for (level = 0; level <= (int)cpu_level_here(); level++) {
+		double error = 0, length = 0;
+		float *got;
+
+		if (cpu_kernels((enum level)level) == NULL)
+			continue;
+		got = run(table((enum level)level), &sample, 1, NULL);
+		for (i = 0; i < outputs; i++) {
+			error += ((double)got[i] - want[i]) *
+			         ((double)got[i] - want[i]);
+			length += want[i] * want[i];
+		}
+		error = sqrt(error / length);
+		if (getenv("CHECK_CPU_SHOW") != NULL)
+			printf("%-12s %-24s %.2e from float64\n",
+			       cpu_level_names[level], errors[_i].name, error);
+		ck_assert_msg(error <= errors[_i].most,
+		              "%s, %s: %.2e from float64, at most %.1e is promised",
+		              cpu_level_names[level], errors[_i].name, error,
+		              errors[_i].most);
+		free(got);
+	}
+	free(want);
+	unmake(&sample);
+}
+END_TEST
+
 /* ---- the layout ---- */
 
 /* Code, scale bits and zero of one weight, read back from a packed matrix. */
@@ -899,6 +1005,8 @@ int main(void)
 	tcase_add_loop_test(compare, agrees_with_int8_activations, 0, count);
 	tcase_add_loop_test(compare, gives_the_same_bits_for_any_number_of_workers, 0,
 	                    count);
+	tcase_add_loop_test(compare, is_near_float64, 0,
+	                    (int)(sizeof(errors) / sizeof(errors[0])));
 	tcase_add_loop_test(compare, keeps_a_nan_or_an_infinity_in_its_own_token, 0, 6);
 	tcase_add_test(compare, reads_scale_byte_0_as_2_to_minus_127_and_255_as_nan);
 	tcase_add_test(layout, knows_a_level_by_whole_words);
