@@ -169,6 +169,9 @@ static void choose(struct rig *rig)
 	parse(USUAL, &rig->problem);
 	if (rig->text != NULL)
 		parse(rig->text, &rig->problem);
+	/* of the real plugins the one whose arithmetic is known to the last bit */
+	if (rig->request == NULL && rig->plugins == NULL)
+		rig->request = "require emulation";
 	open_registry(rig);
 	ck_assert_msg(moek_choose(rig->registry, &rig->problem, rig->request, NULL,
 	                          &rig->choice, &error) == MOEK_OK,
