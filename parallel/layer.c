@@ -82,19 +82,6 @@ static int32_t check_options(const struct moek_ep_layer_options *options,
 
 /* ---- who holds what ---- */
 
-static int holds(const struct moek_ep *ep, const uint8_t *placement, uint64_t experts,
-                 uint64_t rank, uint64_t expert)
-{
-	uint64_t ranks = (uint64_t)ep->ranks, each = experts / ranks,
-		 more = experts % ranks;
-	uint64_t first;
-
-	if (placement != NULL)
-		return placement[rank * experts + expert];
-	first = rank * each + (rank < more ? rank : more);
-	return expert >= first && expert - first < each + (rank < more);
-}
-
 static int32_t list_owners(struct moek_ep_layer *layer, const uint8_t *placement,
                            struct moek_error *error_out)
 {
@@ -113,14 +100,42 @@ static int32_t list_owners(struct moek_ep_layer *layer, const uint8_t *placement
 	for (uint64_t e = 0; e < experts; e++) {
 		layer->owner_starts[e] = count;
 		for (int r = 0; r < ep->ranks; r++)
-			if (holds(ep, placement, experts, (uint64_t)r, e))
+			if (placement[(uint64_t)r * experts + e])
 				layer->owners[count++] = r;
 		layer->map[e] = -1;
-		if (holds(ep, placement, experts, (uint64_t)ep->rank, e))
+		if (placement[(uint64_t)ep->rank * experts + e])
 			layer->map[e] = (int32_t)layer->local_problem.experts_local++;
 	}
 	layer->owner_starts[experts] = count;
 	return MOEK_OK;
+}
+
+/** With the host's placement, or adjacent experts together. */
+static int32_t place(struct moek_ep_layer *layer, const uint8_t *placement,
+                     struct moek_error *error_out)
+{
+	const struct moek_placing placing = {
+		.struct_size = MOEK_INIT(PLACING),
+		.experts = layer->problem.experts,
+		.ranks = (uint64_t)layer->ep->ranks,
+	};
+	uint8_t *mine;
+	int32_t status;
+
+	if (placement != NULL) {
+		status = check_placement(layer->ep, placing.experts, placement,
+		                         error_out);
+		return status != MOEK_OK ? status
+		                         : list_owners(layer, placement, error_out);
+	}
+	mine = calloc(placing.experts, placing.ranks);
+	if (mine == NULL)
+		return ep_fail_memory(error_out, "the placement of experts");
+	status = moek_place(&placing, mine, NULL, error_out);
+	if (status == MOEK_OK)
+		status = list_owners(layer, mine, error_out);
+	free(mine);
+	return status;
 }
 
 /* ---- sizes ---- */
@@ -262,12 +277,8 @@ static int32_t plan(struct moek_ep_layer *layer,
 		return status;
 	if (source == NULL)
 		return bad(error_out, "source is NULL");
-	if (options->placement != NULL)
-		status = check_placement(layer->ep, layer->problem.experts,
-		                         options->placement, error_out);
 	layer->combine = options->combine;
-	if (status == MOEK_OK)
-		status = list_owners(layer, options->placement, error_out);
+	status = place(layer, options->placement, error_out);
 	if (status != MOEK_OK)
 		return status;
 	choose_chunk(layer, options->chunk_tokens);

@@ -34,6 +34,7 @@ ENDS(MOEK_CANDIDATE_SIZE_1_0, candidate, verdict)
 ENDS(MOEK_SOURCE_SIZE_1_0, source, close)
 ENDS(MOEK_STACK_SIZE_1_0, stack, gate_order)
 ENDS(MOEK_LAYER_OPTIONS_SIZE_1_0, layer_options, progress_self)
+ENDS(MOEK_PLACING_SIZE_1_0, placing, loads)
 ENDS(MOEK_FORWARD_SIZE_1_0, forward, trace)
 ENDS(MOEK_ROUTER_SIZE_1_0, router, expert_scale)
 ENDS(MOEK_CONVERSION_SIZE_1_0, conversion, progress_self)
@@ -126,6 +127,8 @@ static const struct field fields[] = {
 	F(layer_options, struct_size), F(layer_options, reserved),
 	F(layer_options, expert_map), F(layer_options, progress),
 	F(layer_options, progress_self),
+	F(placing, struct_size), F(placing, strided), F(placing, experts),
+	F(placing, ranks), F(placing, most), F(placing, loads),
 	F(forward, struct_size), F(forward, reserved), F(forward, input),
 	F(forward, output), F(forward, topk_ids), F(forward, topk_weights),
 	F(forward, stream), F(forward, workspace), F(forward, trace),
@@ -225,7 +228,7 @@ static const struct value {
 	V(MOEK_EXPERTS_SIZE_1_0), V(MOEK_PLUGIN_SIZE_1_0),
 	V(MOEK_REGISTRY_OPTIONS_SIZE_1_0), V(MOEK_CANDIDATE_SIZE_1_0),
 	V(MOEK_SOURCE_SIZE_1_0), V(MOEK_STACK_SIZE_1_0),
-	V(MOEK_LAYER_OPTIONS_SIZE_1_0), V(MOEK_FORWARD_SIZE_1_0),
+	V(MOEK_LAYER_OPTIONS_SIZE_1_0), V(MOEK_PLACING_SIZE_1_0), V(MOEK_FORWARD_SIZE_1_0),
 	V(MOEK_ROUTER_SIZE_1_0), V(MOEK_LAYER_INFO_SIZE_1_0),
 	V(MOEK_TENSOR_SIZE_1_0), V(MOEK_CHECKPOINT_OPTIONS_SIZE_1_0),
 	V(MOEK_USE_EXPERTS), V(MOEK_USE_ROUTER), V(MOEK_USE_SHARED), V(MOEK_USE_BEYOND),

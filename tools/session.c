@@ -154,20 +154,29 @@ static int32_t check_layers(const struct options *options,
 static int32_t map_rank(const struct ranks *ranks, uint64_t experts,
                         struct session *session, struct moek_error *error_out)
 {
-	uint64_t count = (uint64_t)ranks->count, rank = (uint64_t)ranks->rank;
-	uint64_t first = rank * (experts / count) +
-	                 (rank < experts % count ? rank : experts % count);
+	const struct moek_placing placing = {
+		.struct_size = MOEK_INIT(PLACING),
+		.experts = experts,
+		.ranks = (uint64_t)ranks->count,
+	};
+	uint8_t *placement = calloc(experts, placing.ranks);
+	int32_t status = placement == NULL
+	                         ? tool_error(error_out, MOEK_NO_MEMORY,
+	                                      "no memory for a map of experts")
+	                         : moek_place(&placing, placement, NULL, error_out);
 
-	if (count > experts)
+	for (uint64_t e = 0; status == MOEK_OK && e < experts; e++)
+		session->expert_map[e] =
+			placement[(uint64_t)ranks->rank * experts + e]
+				? (int32_t)session->experts_local++
+				: -1;
+	free(placement);
+	if (status == MOEK_OK && placing.ranks > experts)
 		return tool_error(error_out, MOEK_BAD_ARGUMENT,
 		                  "%llu ranks for %llu experts: start fewer",
-		                  (unsigned long long)count, (unsigned long long)experts);
-	session->experts_local = experts / count + (rank < experts % count);
-	for (uint64_t e = 0; e < experts; e++)
-		session->expert_map[e] = e >= first && e - first < session->experts_local
-		                                 ? (int32_t)(e - first)
-		                                 : -1;
-	return MOEK_OK;
+		                  (unsigned long long)placing.ranks,
+		                  (unsigned long long)experts);
+	return status;
 }
 
 static int32_t read_experts(const struct options *options, struct session *session,

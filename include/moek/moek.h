@@ -302,6 +302,28 @@ struct moek_layer_options {
 MOEK_API int32_t moek_expert_map_parse(const char *text, uint64_t experts, int32_t *map_out,
                                        uint64_t *local_out, struct moek_error *error_out);
 
+/** How experts are dealt out to ranks. */
+struct moek_placing {
+	uint32_t struct_size; /* MOEK_PLACING_SIZE_1_0 */
+	uint32_t strided;     /* with most 0: 1: expert e to rank e % ranks; 0: adjacent ones
+	                         together. The first experts % ranks ranks hold one more */
+	uint64_t experts, ranks;
+	/** Not 0: balance @loads, each rank holding at most so many experts: replicas of the
+	 *  hottest ones fill what is left. */
+	uint64_t most;
+	const double *loads; /* [experts]: how often each is chosen; NULL: all alike */
+};
+#define MOEK_PLACING_SIZE_1_0 (32u + 1u * (uint32_t)sizeof(void *))
+
+/**
+ * placement_out: [ranks][experts], 1: the rank holds the expert; each is held by one rank at
+ * least. shares_out: [ranks], what part of the load each is expected to get when replicas
+ * share theirs; may be NULL. MOEK_BAD_ARGUMENT: ranks * most is below experts, a load is
+ * negative or no number. [any thread]
+ */
+MOEK_API int32_t moek_place(const struct moek_placing *placing, uint8_t *placement_out,
+                            double *shares_out, struct moek_error *error_out);
+
 /**
  * Prepare the weights of one layer on the chosen backend. @source is read during the call
  * only. @options may be NULL.
