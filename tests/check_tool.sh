@@ -184,6 +184,21 @@ shows "$out" '^ +cpu\.[a-z0-9]+ +refused .*activations mxfp4_even +a16 or int8' 
 exits 1 'and differs from those of 16-bit activations' "$moek" run "$quark" \
 	--against "$quark/expected/oracle.safetensors"
 shows "$out" '^4 of 4 layers wrong$' 'in every layer'
+exits 0 'which agree when it is asked for them' "$moek" run "$quark" --activations a16 \
+	--against "$quark/expected/oracle.safetensors"
+shows "$err" 'warning: layers\.0-3: activations a16 as asked, in place of the checkpoint.s mxfp4_even' \
+	'and told what it departs from'
+exits 1 'the other rule of shared exponents differs too' "$moek" run "$quark" \
+	--activations mxfp4_round_up --against "$quark/expected/oracle_w4a4.safetensors"
+shows "$out" '^4 of 4 layers wrong$' 'in every layer'
+exits 1 'static activations need their scales' "$moek" run "$quark" --activations fp8_static
+shows "$err" 'layers\.0-3: --activations fp8_static needs input scales; the checkpoint is for activations mxfp4_even and has none' \
+	'and both are named'
+exits 0 'as asked by the checkpoint' "$moek" explain "$quark" --activations mxfp4_even
+check 'is no departure' sh -c '! printf "%s" "$1" | grep "as asked"' - "$err"
+exits 0 'explain answers for other activations' "$moek" explain "$qwen" --activations int8
+shows "$out" 'int4 g32 int8' 'and shows them'
+exits 2 'activations that are none are a usage error' "$moek" run "$qwen" --activations int9
 emulated() { "$moek" run "$bf16" --against "$bf16/expected/oracle.safetensors" \
 	--backend 'require emulation' "$@"; }
 exits 0 'run counts shares of the allowance' emulated --json

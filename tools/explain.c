@@ -39,6 +39,7 @@ static int explain(struct moek_registry *registry, const struct options *options
 
 static void set_types(const struct options *options, struct moek_problem *problem)
 {
+	tool_set_activations(options, problem);
 	problem->max_tokens = options->tokens > 0 ? options->tokens : TOKENS;
 	if (options->type != 0)
 		problem->input_type = problem->output_type = options->type;

@@ -35,6 +35,7 @@ enum option_id {
 	OPTION_LAYER,
 	OPTION_LAYERS,
 	OPTION_TYPE,
+	OPTION_INPUTS,
 	OPTION_FAMILY_FILE,
 	OPTION_SHARD,
 	OPTION_EXPERTS,
@@ -106,6 +107,8 @@ static const struct line {
 	                    "layers.A to layers.B" },
 	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | COMMAND_EXPLAIN | COMMAND_BENCH,
 	                  "bf16, fp16 or fp32 input and output" },
+	[OPTION_INPUTS] = { "activations", "HOW", COMMAND_RUN | COMMAND_EXPLAIN,
+	                    "a16, int8, mxfp4_even ... in place of the checkpoint's" },
 	[OPTION_FAMILY_FILE] = { "family-file", "FILE",
 	                         COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_BENCH_LOAD |
 	                                 COMMAND_INSPECT | COMMAND_CONVERT,
@@ -262,6 +265,24 @@ static int parse_type(const char *text, uint32_t *type_out)
 	return TOOL_USAGE;
 }
 
+static int parse_activations(const char *text, struct options *options)
+{
+	const char *name;
+
+	for (uint32_t i = 0; i <= MOEK_A4_MXFP4_ROUND_UP; i++) {
+		name = moek_activations_name(i);
+		if (name == NULL || strcmp(text, name) != 0)
+			continue;
+		options->activations = name;
+		options->inputs = i;
+		return TOOL_DONE;
+	}
+	tool_say("--activations %s: not a16, fp8_static, int8, mxfp4_even or "
+	         "mxfp4_round_up",
+	         text);
+	return TOOL_USAGE;
+}
+
 static int take_layer(const char *text, struct options *options)
 {
 	int code = parse_number("layer", text, 0, UINT32_MAX, &options->first_layer);
@@ -341,6 +362,8 @@ static int take_option(enum option_id option, const char *value,
 		return parse_layers(value, options);
 	case OPTION_TYPE:
 		return parse_type(value, &options->type);
+	case OPTION_INPUTS:
+		return parse_activations(value, options);
 	case OPTION_FAMILY_FILE:
 		options->family_file = value;
 		return TOOL_DONE;

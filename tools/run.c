@@ -37,6 +37,7 @@ static uint32_t compute_type(const struct run *run, uint32_t otherwise)
 
 static void set_problem(const struct run *run, struct moek_problem *problem)
 {
+	tool_set_activations(run->options, problem);
 	problem->max_tokens = run->max_tokens;
 	problem->input_type = compute_type(run, problem->input_type);
 	if (run->options->type != 0)

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define INT8_GROUP 32 /* columns that share a scale of --activations int8 */
+
 #define MOST_SETTINGS 8 /* with one for the build tree */
 
 /** Cut the last part off @path: 1, or 0 when there is none. */
@@ -237,6 +239,46 @@ int32_t tool_open_checkpoint(const struct options *options,
 	return MOEK_OK;
 }
 
+void tool_set_activations(const struct options *options, struct moek_problem *problem)
+{
+	if (options->activations == NULL)
+		return;
+	problem->activations = options->inputs;
+	problem->activations_group = options->inputs == MOEK_A8_INT8 ? INT8_GROUP : 0;
+}
+
+/** Who asks may depart from what the checkpoint asks, but never unnoticed; and static
+ *  scales must be there. */
+static int32_t check_activations(const struct options *options,
+                                 const struct session *session,
+                                 struct moek_error *error_out)
+{
+	struct alike alike;
+
+	for (uint64_t from = 0;
+	     options->activations != NULL && tool_alike(options, session, from, &alike);
+	     from = alike.first + alike.count) {
+		const struct moek_problem *problem = &alike.problem;
+		const char *stored = moek_activations_name(problem->activations);
+
+		if (problem->activations == options->inputs)
+			continue;
+		if (options->inputs == MOEK_A8_FP8_STATIC &&
+		    (!problem->gate_up.input_scale || !problem->down.input_scale))
+			return tool_error(
+				error_out, MOEK_REFUSED,
+				"%s: --activations %s needs input scales; the "
+				"checkpoint is for activations %s and has none",
+				alike.label, options->activations, stored);
+		if (session->ranks == NULL || session->ranks->rank == 0)
+			tool_say(
+				"warning: %s: activations %s as asked, in place of the "
+				"checkpoint's %s",
+				alike.label, options->activations, stored);
+	}
+	return MOEK_OK;
+}
+
 int32_t tool_open(const struct options *options, struct session *session_out,
                   struct moek_error *error_out)
 {
@@ -255,6 +297,8 @@ int32_t tool_open(const struct options *options, struct session *session_out,
 	                              error_out);
 	if (status == MOEK_OK)
 		status = read_experts(options, &session, error_out);
+	if (status == MOEK_OK)
+		status = check_activations(options, &session, error_out);
 	status = ranks_agree(session.ranks, status, error_out);
 	if (status == MOEK_OK && session.ranks != NULL)
 		status = session.ranks->same_checkpoint(session.ranks,

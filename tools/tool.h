@@ -40,6 +40,7 @@ struct options {
 	uint64_t first_layer,
 		last_layer; /* numbers N of layers.N; 0 and UINT64_MAX: all */
 	uint32_t type;      /* enum moek_type of input and output, or 0 */
+	uint32_t inputs;    /* enum moek_activations, if `activations` is set */
 	uint32_t open; /* list: open the plugins */
 	uint32_t checks, json;
 	/* of bench: */
@@ -158,6 +159,9 @@ int tool_alike(const struct options *options, const struct session *session,
 /** The problem of layer @index, with the local experts of --experts. */
 void tool_problem(const struct session *session, uint64_t index,
                   struct moek_problem *problem_out);
+
+/** What --activations of run and explain says, over the checkpoint. */
+void tool_set_activations(const struct options *options, struct moek_problem *problem);
 
 /** Fill *error_out and return @status, for `return`. */
 int32_t tool_error(struct moek_error *error_out, int32_t status, const char *format,
