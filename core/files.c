@@ -4,6 +4,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/log.h"
+#include "core/plain.h"
 #include "core/status.h"
 
 #include <stdio.h>
@@ -103,44 +104,163 @@ static void weight_map_end(struct weight_map *map)
 	free(map->numbers);
 	free(map->files);
 	free(map->tensors);
+	*map = (struct weight_map){ .path = map->path };
 }
 
-static int32_t weight_map_read(struct weight_map *map, const struct moek_json *root,
+static int32_t weight_map_room(struct weight_map *map, size_t count,
+                               struct moek_error *error_out)
+{
+	map->tensors = calloc(count + 1, sizeof(*map->tensors));
+	map->files = calloc(count + 1, sizeof(*map->files));
+	map->numbers = calloc(count + 1, sizeof(*map->numbers));
+	return map->tensors != NULL && map->files != NULL && map->numbers != NULL
+	               ? MOEK_OK
+	               : moek_fail_memory(error_out, "weight map");
+}
+
+/** The members of weight_map, counted, or with @map kept: there is room for them. */
+static int plain_map(struct moek_plain *plain, struct weight_map *map,
+                     size_t *count_out)
+{
+	*count_out = 0;
+	if (!moek_plain_take(plain, '{'))
+		return 0;
+	do {
+		struct moek_name tensor, file;
+
+		if (!moek_plain_string(plain, &tensor) ||
+		    !moek_plain_take(plain, ':') || !moek_plain_string(plain, &file))
+			return 0;
+		if (map != NULL) {
+			map->tensors[*count_out] = tensor;
+			map->files[*count_out] = file;
+		}
+		++*count_out;
+	} while (moek_plain_take(plain, ','));
+	return moek_plain_take(plain, '}');
+}
+
+/** metadata and weight_map, in any order; *members_out is where the latter's are. */
+static int plain_index(struct moek_plain plain, struct moek_plain *members_out,
+                       size_t *count_out)
+{
+	int maps = 0, others = 0;
+
+	if (!moek_plain_take(&plain, '{'))
+		return 0;
+	do {
+		struct moek_name key;
+
+		if (!moek_plain_string(&plain, &key) || !moek_plain_take(&plain, ':'))
+			return 0;
+		if (moek_plain_is(&key, "weight_map") && maps++ == 0) {
+			*members_out = plain;
+			if (!plain_map(&plain, NULL, count_out))
+				return 0;
+		} else if (!moek_plain_is(&key, "metadata") || others++ != 0 ||
+		           !moek_plain_skip(&plain, 1)) {
+			return 0;
+		}
+	} while (moek_plain_take(&plain, ','));
+	return maps == 1 && moek_plain_take(&plain, '}') && moek_plain_is_over(&plain);
+}
+
+/** End each name where its closing quote stood. */
+static void end_names(struct weight_map *map)
+{
+	for (size_t i = 0; i < map->count; i++) {
+		*(char *)(uintptr_t)(map->tensors[i].text +
+		                     map->tensors[i].bytes) = '\0';
+		*(char *)(uintptr_t)(map->files[i].text + map->files[i].bytes) = '\0';
+	}
+}
+
+/** A name that stands twice is for the JSON reader to tell. */
+static int32_t is_each_once(const struct weight_map *map, int *once_out,
+                            struct moek_error *error_out)
+{
+	struct moek_index index = { 0 };
+	int32_t status = moek_index_build(&index, map->tensors, map->count, error_out);
+
+	*once_out = 1;
+	for (size_t i = 0; i < map->count && status == MOEK_OK; i++)
+		if (moek_index_find(&index, map->tensors[i].text,
+		                    map->tensors[i].bytes) != i)
+			*once_out = 0;
+	moek_index_end(&index);
+	return status;
+}
+
+/** What core/plain.h reads of the index in @text; *done_out 0: it is not plain. */
+static int32_t weight_map_plain(struct weight_map *map, char *text, size_t bytes,
+                                int *done_out, struct moek_error *error_out)
+{
+	const struct moek_plain plain = { .at = text, .end = text + bytes };
+	struct moek_plain members;
+	size_t count = 0;
+	int32_t status;
+
+	*done_out = 0;
+	if (!plain_index(plain, &members, &count))
+		return MOEK_OK;
+	status = weight_map_room(map, count, error_out);
+	if (status != MOEK_OK)
+		return status;
+	plain_map(&members, map, &map->count);
+	status = is_each_once(map, done_out, error_out);
+	if (*done_out)
+		end_names(map);
+	else
+		weight_map_end(map);
+	return status;
+}
+
+static int32_t weight_map_json(struct weight_map *map, const struct moek_json *root,
                                struct moek_error *error_out)
 {
 	const struct moek_json *members = moek_json_get(root, "weight_map"), *value;
 	void *cursor = NULL;
 	const char *key;
 	size_t bytes;
+	int32_t status;
 
 	if (moek_json_kind(members) != MOEK_JSON_OBJECT)
 		return moek_fail(error_out, MOEK_BAD_FILE, 0,
 		                 "%s: weight_map is missing or not an object",
 		                 map->path);
-	map->tensors = calloc(moek_json_count(members) + 1, sizeof(*map->tensors));
-	map->files = calloc(moek_json_count(members) + 1, sizeof(*map->files));
-	map->numbers = calloc(moek_json_count(members) + 1, sizeof(*map->numbers));
-	if (map->tensors == NULL || map->files == NULL || map->numbers == NULL)
-		return moek_fail_memory(error_out, "weight map");
-	while ((value = moek_json_next(members, &cursor, &key, &bytes)) != NULL) {
+	status = weight_map_room(map, moek_json_count(members), error_out);
+	while (status == MOEK_OK &&
+	       (value = moek_json_next(members, &cursor, &key, &bytes)) != NULL) {
 		struct moek_name *file = &map->files[map->count];
-		const char *complaint = "is not a string";
 
 		file->text = moek_json_string(value, &file->bytes);
-		if (file->text != NULL)
-			complaint = path_complaint(file->text, file->bytes);
-		if (complaint != NULL)
+		if (file->text == NULL)
 			return moek_fail(
 				error_out, MOEK_BAD_FILE, 0,
-				"%s: weight_map: file \"%s\" of tensor %s %s",
-				map->path,
-				file->text == NULL
-					? "?"
-					: moek_quote(file->text, file->bytes).text,
-				moek_quote(key, bytes).text, complaint);
+				"%s: weight_map: file \"?\" of tensor %s is not a "
+				"string",
+				map->path, moek_quote(key, bytes).text);
 		map->tensors[map->count].text = key;
 		map->tensors[map->count].bytes = bytes;
 		map->count++;
+	}
+	return status;
+}
+
+static int32_t weight_map_check(struct weight_map *map, struct moek_error *error_out)
+{
+	for (size_t i = 0; i < map->count; i++) {
+		const struct moek_name *file = &map->files[i],
+				       *tensor = &map->tensors[i];
+		const char *complaint = path_complaint(file->text, file->bytes);
+
+		if (complaint != NULL)
+			return moek_fail(error_out, MOEK_BAD_FILE, 0,
+			                 "%s: weight_map: file \"%s\" of tensor %s %s",
+			                 map->path,
+			                 moek_quote(file->text, file->bytes).text,
+			                 moek_quote(tensor->text, tensor->bytes).text,
+			                 complaint);
 	}
 	return moek_index_build(&map->index, map->files, map->count, error_out);
 }
@@ -245,11 +365,20 @@ static int32_t open_sharded(struct moek_files *files, const char *path,
 {
 	struct weight_map map = { .path = path };
 	struct moek_json *root = NULL;
-	int32_t status = moek_json_read(path, INDEX_MOST, &root, error_out);
+	char *text = NULL;
+	size_t bytes = 0;
+	int is_done = 0;
+	int32_t status = moek_json_read_text(path, INDEX_MOST, &text, &bytes,
+	                                     error_out);
 
-	if (status != MOEK_OK)
-		return status;
-	status = weight_map_read(&map, root, error_out);
+	if (status == MOEK_OK)
+		status = weight_map_plain(&map, text, bytes, &is_done, error_out);
+	if (status == MOEK_OK && !is_done)
+		status = moek_json_parse(text, bytes, path, &root, error_out);
+	if (status == MOEK_OK && !is_done)
+		status = weight_map_json(&map, root, error_out);
+	if (status == MOEK_OK)
+		status = weight_map_check(&map, error_out);
 	if (status == MOEK_OK)
 		status = make_tables(files, FILES_MOST, map.count, error_out);
 	if (status == MOEK_OK)
@@ -258,6 +387,7 @@ static int32_t open_sharded(struct moek_files *files, const char *path,
 		status = place_tensors(files, &map, error_out);
 	weight_map_end(&map);
 	moek_json_free(root);
+	free(text);
 	return status;
 }
 

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "core/json.h"
+#include "core/plain.h"
 #include "core/safetensors.h"
 #include "core/status.h"
 
@@ -307,9 +308,39 @@ static int32_t check_metadata(const struct moek_safetensors *file,
 	return MOEK_OK;
 }
 
-/** Room for all records, after one look at the header. */
-static int32_t make_room(struct moek_safetensors *file, const struct moek_json *header,
-                         struct moek_error *error_out)
+/** Room for @count records with names of so many bytes, NULs and all. None of the sizes
+ *  can overflow: the header has at most 10^8 bytes. */
+static int32_t make_room(struct moek_safetensors *file, size_t count, size_t name_bytes,
+                         size_t dimensions, struct moek_error *error_out)
+{
+	file->names = calloc(count + 1, sizeof(*file->names));
+	file->records = calloc(count + 1, sizeof(*file->records));
+	file->name_text = malloc(name_bytes + 1);
+	file->dimensions = calloc(dimensions + 1, sizeof(*file->dimensions));
+	if (file->names == NULL || file->records == NULL || file->name_text == NULL ||
+	    file->dimensions == NULL)
+		return moek_fail_memory(error_out, "tensor records");
+	return MOEK_OK;
+}
+
+static void end_room(struct moek_safetensors *file)
+{
+	moek_index_end(&file->index);
+	free(file->dimensions);
+	free(file->name_text);
+	free(file->records);
+	free(file->names);
+	file->dimensions = NULL;
+	file->name_text = NULL;
+	file->records = NULL;
+	file->names = NULL;
+	file->count = 0;
+}
+
+/** Room for what the header holds, after one look at it. */
+static int32_t make_json_room(struct moek_safetensors *file,
+                              const struct moek_json *header,
+                              struct moek_error *error_out)
 {
 	size_t count = 0, name_bytes = 0, dimensions = 0, bytes;
 	const struct moek_json *value;
@@ -321,15 +352,7 @@ static int32_t make_room(struct moek_safetensors *file, const struct moek_json *
 		name_bytes += bytes + 1;
 		dimensions += moek_json_count(moek_json_get(value, "shape"));
 	}
-	/* none of these can overflow: the header has at most 10^8 bytes */
-	file->names = calloc(count + 1, sizeof(*file->names));
-	file->records = calloc(count + 1, sizeof(*file->records));
-	file->name_text = malloc(name_bytes + 1);
-	file->dimensions = calloc(dimensions + 1, sizeof(*file->dimensions));
-	if (file->names == NULL || file->records == NULL || file->name_text == NULL ||
-	    file->dimensions == NULL)
-		return moek_fail_memory(error_out, "tensor records");
-	return MOEK_OK;
+	return make_room(file, count, name_bytes, dimensions, error_out);
 }
 
 static int read_size(const struct moek_json *value, uint64_t *size_out)
@@ -342,19 +365,25 @@ static int read_size(const struct moek_json *value, uint64_t *size_out)
 	return 1;
 }
 
+static int find_dtype(const struct moek_name *name, uint32_t *dtype_out)
+{
+	for (uint32_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+		if (moek_plain_is(name, dtypes[i].name)) {
+			*dtype_out = i;
+			return 1;
+		}
+	return 0;
+}
+
 /* The complaint about a record, or NULL. */
 static const char *read_dtype(const struct moek_json *value, struct record *record)
 {
-	const char *dtype = moek_json_string(moek_json_get(value, "dtype"), NULL);
+	struct moek_name dtype;
 
-	if (dtype == NULL)
+	dtype.text = moek_json_string(moek_json_get(value, "dtype"), &dtype.bytes);
+	if (dtype.text == NULL)
 		return "dtype is missing or not a string";
-	for (uint32_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
-		if (strcmp(dtype, dtypes[i].name) == 0) {
-			record->dtype = i;
-			return NULL;
-		}
-	return "unknown dtype";
+	return find_dtype(&dtype, &record->dtype) ? NULL : "unknown dtype";
 }
 
 static const char *read_record(const struct moek_json *value, uint64_t *shape_out,
@@ -386,6 +415,19 @@ static const char *read_record(const struct moek_json *value, uint64_t *shape_ou
 	return NULL;
 }
 
+/** Name the record that stands at file->count, with a copy at @text; what follows it.
+ */
+static char *add_name(struct moek_safetensors *file, char *text, const char *name,
+                      size_t bytes)
+{
+	memcpy(text, name, bytes);
+	text[bytes] = '\0';
+	file->names[file->count].text = text;
+	file->names[file->count].bytes = bytes;
+	file->count++;
+	return text + bytes + 1;
+}
+
 static int32_t read_records(struct moek_safetensors *file,
                             const struct moek_json *header,
                             struct moek_error *error_out)
@@ -412,13 +454,8 @@ static int32_t read_records(struct moek_safetensors *file,
 			return moek_fail(error_out, MOEK_BAD_FILE, 0,
 			                 "%s: header: tensor %s: %s", file->path,
 			                 moek_quote(key, bytes).text, complaint);
-		memcpy(text, key, bytes);
-		text[bytes] = '\0';
-		file->names[file->count].text = text;
-		file->names[file->count].bytes = bytes;
-		text += bytes + 1;
+		text = add_name(file, text, key, bytes);
 		dimension += record->rank;
-		file->count++;
 	}
 	return MOEK_OK;
 }
@@ -514,30 +551,179 @@ static int32_t check_places(const struct moek_safetensors *file, size_t header_b
 	return status;
 }
 
-static int32_t read_header(struct moek_safetensors *file, struct moek_error *error_out)
+/* ---- the header, if it is plain ---- */
+
+#define RANK_MOST 8u
+
+/** [2,3] */
+static int plain_shape(struct moek_plain *plain, uint64_t *shape_out,
+                       uint32_t *rank_out)
+{
+	*rank_out = 0;
+	if (!moek_plain_take(plain, '['))
+		return 0;
+	if (moek_plain_take(plain, ']'))
+		return 1;
+	do {
+		if (*rank_out == RANK_MOST ||
+		    !moek_plain_number(plain, &shape_out[(*rank_out)++]))
+			return 0;
+	} while (moek_plain_take(plain, ','));
+	return moek_plain_take(plain, ']');
+}
+
+static int plain_offsets(struct moek_plain *plain, struct record *record)
+{
+	return moek_plain_take(plain, '[') &&
+	       moek_plain_number(plain, &record->begin) &&
+	       moek_plain_take(plain, ',') && moek_plain_number(plain, &record->end) &&
+	       moek_plain_take(plain, ']');
+}
+
+/** dtype, shape and data_offsets in any order, each once, and nothing else. */
+static int plain_record(struct moek_plain *plain, uint64_t *shape_out,
+                        struct record *record)
+{
+	int dtypes_seen = 0, shapes = 0, offsets = 0;
+
+	if (!moek_plain_take(plain, '{'))
+		return 0;
+	do {
+		struct moek_name key, dtype;
+
+		if (!moek_plain_string(plain, &key) || !moek_plain_take(plain, ':'))
+			return 0;
+		if (moek_plain_is(&key, "dtype") && dtypes_seen++ == 0) {
+			if (!moek_plain_string(plain, &dtype) ||
+			    !find_dtype(&dtype, &record->dtype))
+				return 0;
+		} else if (moek_plain_is(&key, "shape") && shapes++ == 0) {
+			if (!plain_shape(plain, shape_out, &record->rank))
+				return 0;
+		} else if (!moek_plain_is(&key, "data_offsets") || offsets++ != 0 ||
+		           !plain_offsets(plain, record)) {
+			return 0;
+		}
+	} while (moek_plain_take(plain, ','));
+	return dtypes_seen && shapes && offsets && moek_plain_take(plain, '}');
+}
+
+/** What a header holds, or where the next of it goes. */
+struct room {
+	size_t count, name_bytes, dimensions;
+};
+
+/** With @file: keep what is there, for which there is room. */
+static int plain_members(struct moek_plain plain, struct moek_safetensors *file,
+                         struct room *room)
+{
+	int metadata = 0;
+
+	memset(room, 0, sizeof(*room));
+	if (!moek_plain_take(&plain, '{'))
+		return 0;
+	do {
+		uint64_t shape[RANK_MOST];
+		struct record record = { 0 };
+		struct moek_name key;
+
+		if (!moek_plain_string(&plain, &key) || !moek_plain_take(&plain, ':'))
+			return 0;
+		if (moek_plain_is(&key, "__metadata__")) {
+			if (metadata++ != 0 || !moek_plain_skip(&plain, 0))
+				return 0;
+			continue;
+		}
+		if (!plain_record(&plain, shape, &record))
+			return 0;
+		if (file != NULL) {
+			record.shape = file->dimensions + room->dimensions;
+			memcpy(file->dimensions + room->dimensions, shape,
+			       record.rank * sizeof(shape[0]));
+			file->records[file->count] = record;
+			add_name(file, file->name_text + room->name_bytes, key.text,
+			         key.bytes);
+		}
+		room->count++;
+		room->name_bytes += key.bytes + 1;
+		room->dimensions += record.rank;
+	} while (moek_plain_take(&plain, ','));
+	return moek_plain_take(&plain, '}') && moek_plain_is_over(&plain);
+}
+
+/** Names that stand twice are for the JSON reader to tell. */
+static int is_each_once(const struct moek_safetensors *file)
+{
+	for (size_t i = 0; i < file->count; i++)
+		if (moek_index_find(&file->index, file->names[i].text,
+		                    file->names[i].bytes) != i)
+			return 0;
+	return 1;
+}
+
+/** *done_out 0: the header is not plain. */
+static int32_t read_plain(struct moek_safetensors *file, size_t bytes, int *done_out,
+                          struct moek_error *error_out)
+{
+	const char *text = (const char *)file->map + LENGTH_BYTES;
+	const struct moek_plain plain = { .at = text, .end = text + bytes };
+	struct room room;
+	int32_t status;
+
+	*done_out = 0;
+	if (!plain_members(plain, NULL, &room))
+		return MOEK_OK;
+	status = make_room(file, room.count, room.name_bytes, room.dimensions,
+	                   error_out);
+	if (status == MOEK_OK) {
+		plain_members(plain, file, &room);
+		status = moek_index_build(&file->index, file->names, file->count,
+		                          error_out);
+	}
+	*done_out = status == MOEK_OK && is_each_once(file);
+	if (!*done_out)
+		end_room(file);
+	return status;
+}
+
+/* ---- or JSON of any kind ---- */
+
+static int32_t read_json(struct moek_safetensors *file, size_t bytes,
+                         struct moek_error *error_out)
 {
 	struct moek_json *header = NULL;
-	size_t bytes = 0;
-	int32_t status = header_length(file, &bytes, error_out);
+	int32_t status = moek_json_parse((const char *)file->map + LENGTH_BYTES, bytes,
+	                                 file->path, &header, error_out);
 
-	if (status != MOEK_OK)
-		return status;
-	file->data = file->map + LENGTH_BYTES + bytes;
-	status = moek_json_parse((const char *)file->map + LENGTH_BYTES, bytes,
-	                         file->path, &header, error_out);
 	if (status != MOEK_OK)
 		return status;
 	if (moek_json_kind(header) != MOEK_JSON_OBJECT)
 		status = moek_fail(error_out, MOEK_BAD_FILE, 0,
 		                   "%s: header: not a JSON object", file->path);
 	if (status == MOEK_OK)
-		status = make_room(file, header, error_out);
+		status = make_json_room(file, header, error_out);
 	if (status == MOEK_OK)
 		status = read_records(file, header, error_out);
-	moek_json_free(header);
 	if (status == MOEK_OK)
-		status = check_places(file, bytes, error_out);
+		status = moek_index_build(&file->index, file->names, file->count,
+		                          error_out);
+	moek_json_free(header);
 	return status;
+}
+
+static int32_t read_header(struct moek_safetensors *file, struct moek_error *error_out)
+{
+	size_t bytes = 0;
+	int is_done = 0;
+	int32_t status = header_length(file, &bytes, error_out);
+
+	if (status != MOEK_OK)
+		return status;
+	file->data = file->map + LENGTH_BYTES + bytes;
+	status = read_plain(file, bytes, &is_done, error_out);
+	if (status == MOEK_OK && !is_done)
+		status = read_json(file, bytes, error_out);
+	return status == MOEK_OK ? check_places(file, bytes, error_out) : status;
 }
 
 int32_t moek_safetensors_open(const char *path, struct moek_safetensors **file_out,
@@ -557,9 +743,6 @@ int32_t moek_safetensors_open(const char *path, struct moek_safetensors **file_o
 	status = map_file(file, error_out);
 	if (status == MOEK_OK)
 		status = read_header(file, error_out);
-	if (status == MOEK_OK)
-		status = moek_index_build(&file->index, file->names, file->count,
-		                          error_out);
 	if (status != MOEK_OK) {
 		moek_safetensors_close(file);
 		return status;
@@ -572,11 +755,7 @@ void moek_safetensors_close(struct moek_safetensors *file)
 {
 	if (file == NULL)
 		return;
-	moek_index_end(&file->index);
-	free(file->dimensions);
-	free(file->name_text);
-	free(file->records);
-	free(file->names);
+	end_room(file);
 	if (file->map != NULL)
 		munmap((void *)(uintptr_t)file->map, file->map_bytes);
 	free(file->path);

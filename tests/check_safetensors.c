@@ -218,6 +218,63 @@ START_TEST(gives_the_verdict_of_the_table)
 }
 END_TEST
 
+/* Headers that are plain are read without the JSON library; an escape asks for it. */
+START_TEST(both_readers_of_headers_say_the_same)
+{
+	static const char *const headers[] = {
+		"{\"__metadata__\":{\"a\":\"b\"},\"t.1\":{\"dtype\":\"BF16\",\"shape\":"
+		"[2,3],"
+		"\"data_offsets\":[4,16]},\"u\":{\"shape\":[],\"data_offsets\":[0,4],"
+		"\"dtype\":"
+		"\"F32\"}, \"w\" : { \"dtype\" : \"U8\" , \"shape\" : [ 0 , 7 ] , "
+		"\"data_offsets\" : [ 16 , 16 ] } }",
+		"{\"__metadata__\":{\"a\":\"\\u0062\"},\"t.1\":{\"dtype\":\"BF16\","
+		"\"shape\":[2,3"
+		"],\"data_offsets\":[4,16]},\"u\":{\"shape\":[],\"data_offsets\":[0,4],"
+		"\"dtype\""
+		":\"F32\"}, \"\\u0077\" : { \"dtype\" : \"U8\" , \"shape\" : [ 0 , 7 ] "
+		", "
+		"\"data_offsets\" : [ 16 , 16 ] } }",
+	};
+	struct seen {
+		char name[8], dtype[8];
+		uint64_t bytes, rank, shape[8];
+		uint8_t data[16];
+	} seen[2][3];
+	struct moek_error error = { .text = "" };
+
+	memset(seen, 0, sizeof(seen));
+	for (int i = 0; i < 2; i++) {
+		size_t bytes = strlen(headers[i]);
+		struct moek_safetensors *file = NULL;
+
+		ck_assert_msg(open_parts(bytes, headers[i], bytes, 16, &file, &error) ==
+		                      MOEK_OK,
+		              "%s", error.text);
+		ck_assert_uint_eq(moek_safetensors_count(file), 3);
+		for (uint64_t n = 0; n < 3; n++) {
+			const char *name = moek_safetensors_name(file, n, NULL);
+			struct seen *one = &seen[i][n];
+			struct moek_tensor tensor;
+
+			moek_safetensors_tensor(file, name, &tensor, &error);
+			snprintf(one->name, sizeof(one->name), "%s", name);
+			snprintf(one->dtype, sizeof(one->dtype), "%s", tensor.dtype);
+			one->bytes = tensor.bytes;
+			one->rank = tensor.rank;
+			memcpy(one->shape, tensor.shape,
+			       tensor.rank * sizeof(uint64_t));
+			memcpy(one->data, tensor.data, tensor.bytes);
+		}
+		moek_safetensors_close(file);
+	}
+	ck_assert_str_eq(seen[0][0].name, "t.1");
+	ck_assert_uint_eq(seen[0][0].shape[1], 3);
+	ck_assert_uint_eq(seen[0][0].data[0], 5);
+	ck_assert_mem_eq(seen[0], seen[1], sizeof(seen[0]));
+}
+END_TEST
+
 START_TEST(a_header_length_that_lies_is_an_error) /* rows 1, 3, 4 */
 {
 	static const struct {
@@ -311,7 +368,7 @@ START_TEST(reads_the_golden_file) /* V-ST-1 */
 	static const char header[] =
 		"{\"w\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[0,8]},"
 		"\"s\":{\"dtype\":\"F8_E8M0\",\"shape\":[3],\"data_offsets\":[8,11]}}  "
-	        "   ";
+		"   ";
 	static const uint8_t data[] = { 0x80, 0x3f, 0x00, 0xc0, 0x00, 0x3f,
 		                        0x49, 0x40, 0x7f, 0x00, 0x80 };
 	uint8_t bytes[139] = { 0x78 };
@@ -445,6 +502,7 @@ int main(void)
 	tcase_add_checked_fixture(tests, set_up, kit_clean);
 	tcase_add_loop_test(tests, gives_the_verdict_of_the_table, 0,
 	                    (int)(sizeof(verdicts) / sizeof(verdicts[0])));
+	tcase_add_test(tests, both_readers_of_headers_say_the_same);
 	tcase_add_test(tests, a_header_length_that_lies_is_an_error);
 	tcase_add_test(tests, nul_padding_is_not_blank);
 	tcase_add_test(tests, deep_nesting_is_an_error_not_a_crash);
