@@ -237,6 +237,9 @@ double probe_read(struct probe *probe, struct probe_memory *memory)
 	              time_all(workers, find_reader(), &piece) / 1e9;
 
 	memory->at = (memory->at + memory->slice) % memory->count;
+	probe->reads[probe->read_count++ % RECENT] = rate;
+	for (int i = 0; i < RECENT; i++)
+		rate = probe->reads[i] > rate ? probe->reads[i] : rate;
 	if (rate > probe->best[LIMIT_READ])
 		probe->best[LIMIT_READ] = rate;
 	return rate;
