@@ -69,6 +69,32 @@ dies() {
 	return 1
 }
 
+# ---- placements need no MPI ----
+
+moek=$MOEK_TEST_BUILD/tools/moek
+qwen=$MOEK_TEST_SOURCE/fixtures/checkpoints/tiny-qwen3moe-ct-sym-g32
+trace=$qwen/expected/oracle.safetensors
+json() { "$MOEK_TEST_BUILD/tests/jsonpath" "$@" <"$work/out" 2>&1; }
+is() { [ "$1" = "$2" ] || { echo "# '$1', expected '$2'"; return 1; }; }
+exits 0 'inspect shows ranks' "$moek" inspect "$qwen" --ranks 3
+shows "$out" '^ +0 +24 +1\.27 +37\.5%$' 'with experts, bytes and load'
+shows "$out" '^ +2 +20 +1\.06 +31\.2%$' 'of each'
+exits 0 'inspect takes a trace' "$moek" inspect "$qwen" --ranks 3 --trace "$trace" --json
+check 'and sums bytes in JSON' is "$(json ranks.0.weight_bytes)" 1328256
+exits 0 'place deals experts out' "$moek" place "$qwen" --ranks 3 --trace "$trace" --layer 1
+shows "$out" '^layers\.1 +0 +6 +0\.32 +41\.7%  0-5$' 'and tells their load from the trace'
+shows "$out" '^the most loaded rank gets 1\.25 times the mean' 'and the worst of it'
+exits 0 'place balances' "$moek" place "$qwen" --ranks 3 --trace "$trace" --layer 1 --most 7
+shows "$out" '^the most loaded rank gets 1\.0[01] times the mean' 'with replicas'
+exits 2 'too few places' "$moek" place "$qwen" --ranks 3 --trace "$trace" --most 5
+shows "$err" '16 experts do not fit 3 ranks of 5, it takes 6' 'are told'
+exits 2 'place without ranks' "$moek" place "$qwen"
+exits 2 '--most without a trace' "$moek" place "$qwen" --ranks 3 --most 7
+exits 2 'a trace without ranks' "$moek" inspect "$qwen" --trace "$trace"
+exits 3 'a trace that lacks the layers' "$moek" place "$qwen" --ranks 3 \
+	--trace "$qwen/model-00001-of-00003.safetensors"
+shows "$err" 'topk_ids' 'is told by name'
+
 for mpi in openmpi mpich; do
 	if ! command -v "mpicc.$mpi" >/dev/null 2>&1 || ! command -v "mpirun.$mpi" >/dev/null 2>&1; then
 		skipped "expert parallel with $mpi" "no mpicc.$mpi and mpirun.$mpi here"
@@ -93,8 +119,6 @@ case $(variable MPI_LIBS) in
 *mpich*) mpi=mpich ;;
 *) mpi= ;;
 esac
-json() { "$MOEK_TEST_BUILD/tests/jsonpath" "$@" <"$work/out" 2>&1; }
-is() { [ "$1" = "$2" ] || { echo "# '$1', expected '$2'"; return 1; }; }
 if [ ! -e "$MOEK_TEST_BUILD/tools/moek-mpi" ] || ! command -v "mpirun.$mpi" >/dev/null 2>&1; then
 	exits 1 'without moek-mpi --parallel says what is missing' \
 		"$MOEK_TEST_BUILD/tools/moek" run . --parallel experts

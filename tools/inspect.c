@@ -3,6 +3,7 @@
  */
 #include "config.h"
 
+#include "tools/place.h"
 #include "tools/writer.h"
 #include "tools/tool.h"
 
@@ -221,7 +222,12 @@ int command_inspect(const struct options *options)
 	struct writer writer = { 0 };
 	struct session session;
 	struct moek_error error;
+	int32_t status = MOEK_OK;
 
+	if (options->trace != NULL && options->ranks_wanted == 0) {
+		tool_say("inspect: --trace goes with --ranks");
+		return TOOL_USAGE;
+	}
 	if (tool_open(options, &session, &error) != MOEK_OK)
 		return tool_fail(&error);
 	if (options->json) {
@@ -230,10 +236,14 @@ int command_inspect(const struct options *options)
 		writer_open(&writer, "layers", '[');
 	}
 	inspect(options, &session, &writer);
-	if (options->json) {
+	if (options->json)
 		writer_close(&writer, ']');
+	if (options->ranks_wanted != 0)
+		status = place_summary(options, &session,
+		                       options->json ? &writer : NULL, &error);
+	if (options->json)
 		writer_close(&writer, '}');
-	}
 	tool_close(&session);
-	return TOOL_DONE;
+	fflush(stdout);
+	return status == MOEK_OK ? TOOL_DONE : tool_fail(&error);
 }

@@ -108,6 +108,13 @@ static const char verify_text[] =
 	"was claimed and not run, for want of a device, is listed and passes\n"
 	"nothing. Exits 0 when nothing failed.\n";
 
+static const char place_text[] =
+	"Prints, for each layer and rank, how many experts it holds, their bytes,\n"
+	"the share of the load that it gets, and which experts: adjacent ones\n"
+	"together, or with --most balanced by --trace, the hottest experts in\n"
+	"replicas that share their load. FILE has layers.N.topk_ids, int32\n"
+	"[tokens][top_k], as the expected outputs of `moek run` do.\n";
+
 static const struct command commands[] = {
 	{ "list", "", "what is installed: plugins, each with its state and cause",
 	  "Prints every plugin that is installed or named in moek.ini. Nothing of\n"
@@ -133,6 +140,9 @@ static const struct command commands[] = {
 	{ "convert", "CHECKPOINT DESTINATION",
 	  "write a checkpoint with its experts in another format", convert_text,
 	  COMMAND_CONVERT, 2, command_convert },
+	{ "place", "CHECKPOINT --ranks N",
+	  "which experts to put on which rank of a parallel job", place_text,
+	  COMMAND_PLACE, 1, command_place },
 	{ "verify", "PLUGIN.so", "hold a plugin to the contract, and certify it",
 	  verify_text, COMMAND_VERIFY, 1, command_verify },
 	{ "print-config", "", "every setting in force and where it came from",

@@ -11,7 +11,7 @@
 
 #define ALL                                                                            \
 	(COMMAND_LIST | COMMAND_EXPLAIN | COMMAND_INSPECT | COMMAND_RUN |              \
-	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_VERIFY)
+	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_PLACE | COMMAND_VERIFY)
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
@@ -40,6 +40,9 @@ enum option_id {
 	OPTION_SHARD,
 	OPTION_EXPERTS,
 	OPTION_PARALLEL,
+	OPTION_RANKS,
+	OPTION_TRACE,
+	OPTION_MOST,
 	OPTION_CHECKS,
 	OPTION_SHAPE,
 	OPTION_SCHEME,
@@ -98,11 +101,11 @@ static const struct line {
 	[OPTION_SEED] = { "seed", "N", COMMAND_RUN | COMMAND_VERIFY,
 	                  "of the random values; 1" },
 	[OPTION_LAYER] = { "layer", "N",
-	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
+	                   COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
 	                           COMMAND_BENCH_LOAD,
 	                   "layers.N alone" },
 	[OPTION_LAYERS] = { "layers", "A-B",
-	                    COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
+	                    COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
 	                            COMMAND_BENCH_LOAD,
 	                    "layers.A to layers.B" },
 	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | COMMAND_EXPLAIN | COMMAND_BENCH,
@@ -110,7 +113,7 @@ static const struct line {
 	[OPTION_INPUTS] = { "activations", "HOW", COMMAND_RUN | COMMAND_EXPLAIN,
 	                    "a16, int8, mxfp4_even ... in place of the checkpoint's" },
 	[OPTION_FAMILY_FILE] = { "family-file", "FILE",
-	                         COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_BENCH_LOAD |
+	                         COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_BENCH_LOAD |
 	                                 COMMAND_INSPECT | COMMAND_CONVERT,
 	                         "an INI that describes a model moek does not know" },
 	[OPTION_SHARD] = { "shard", "R/N",
@@ -121,6 +124,12 @@ static const struct line {
 	                     "these experts alone: 0-7, 0,5,9 or 0-63/4" },
 	[OPTION_PARALLEL] = { "parallel", "experts", COMMAND_RUN,
 	                      "share experts among the ranks of an MPI job" },
+	[OPTION_RANKS] = { "ranks", "N", COMMAND_PLACE | COMMAND_INSPECT,
+	                   "what each of so many ranks would hold" },
+	[OPTION_TRACE] = { "trace", "FILE", COMMAND_PLACE | COMMAND_INSPECT,
+	                   "a safetensors file with layers.N.topk_ids" },
+	[OPTION_MOST] = { "most", "N", COMMAND_PLACE,
+	                  "balance; at most N experts of a layer on a rank" },
 	[OPTION_CHECKS] = { "checks", NULL, COMMAND_RUN,
 	                    "poison and guard every buffer, watch the inputs" },
 	[OPTION_SHAPE] = { "shape", "NAME,...", COMMAND_BENCH,
@@ -372,6 +381,13 @@ static int take_option(enum option_id option, const char *value,
 	case OPTION_EXPERTS:
 		options->experts = value;
 		return TOOL_DONE;
+	case OPTION_RANKS:
+		return parse_number("ranks", value, 1, 65536, &options->ranks_wanted);
+	case OPTION_TRACE:
+		options->trace = value;
+		return TOOL_DONE;
+	case OPTION_MOST:
+		return parse_number("most", value, 1, 65536, &options->most);
 	case OPTION_PARALLEL:
 		return take_parallel(value, options);
 	case OPTION_CHECKS:

@@ -52,6 +52,9 @@ struct options {
 	uint64_t time_limit, report;
 	uint32_t reproduces, in_process;
 	const char *parallel; /* "experts", or NULL */
+	/* of place and inspect: */
+	const char *trace;
+	uint64_t ranks_wanted, most;
 	struct ranks *ranks;  /* of the job; NULL: alone */
 	/* not of the command line: workers in place of a pool, or NULL */
 	const struct moek_workers *workers;
@@ -78,7 +81,8 @@ enum {
 	COMMAND_BENCH = 32,
 	COMMAND_BENCH_LOAD = 64,
 	COMMAND_CONVERT = 128,
-	COMMAND_VERIFY = 256
+	COMMAND_VERIFY = 256,
+	COMMAND_PLACE = 512
 };
 
 int command_verify(const struct options *options); /* verify/verify.c */
@@ -92,6 +96,7 @@ int command_run(const struct options *options);
 int command_bench(const struct options *options);
 int command_bench_load(const struct options *options);
 int command_convert(const struct options *options);
+int command_place(const struct options *options);
 
 /** Parse what follows the command's name. TOOL_DONE with *help_out 1 when help was
  * asked for; TOOL_USAGE once the mistake is told. options_free() in any case. */
