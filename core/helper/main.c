@@ -14,10 +14,12 @@
 #include "core/probe.h"
 #include "core/settings.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -216,6 +218,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	setrlimit(RLIMIT_CORE, &no_core);
+	prctl(PR_SET_PDEATHSIG,
+	      SIGKILL); /* nobody else would end a plugin that hangs */
 	request.path = argv[1];
 	request.name = argv[2];
 	say(MOEK_PROBE_GREETING);
