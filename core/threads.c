@@ -8,12 +8,16 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/status.h"
 
 #define MOST_WORKERS 4096u
 #define MOST_CPUS 65536
+/* How long who has nothing to do looks for more before it sleeps: a forward has several
+ * jobs close together, and waking a thread takes longer than what lies between them. */
+#define PATIENCE_NS 100000
 
 struct job {
 	void (*body)(void *arg, uint64_t i, uint32_t worker);
@@ -34,8 +38,9 @@ struct moek_threads {
 	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t wake, done;
 	struct job job;
-	uint64_t jobs; /* how many there have been: a worker takes part once in each */
-	uint32_t inside;
+	/* how many there have been: a worker takes part once in each */
+	_Atomic uint64_t jobs;
+	_Atomic uint32_t inside;
 	int open; /* the job may be entered */
 	int stop;
 	_Atomic pid_t owner; /* the process that has the threads; 0: not started. Read
@@ -56,26 +61,59 @@ static void run_job(struct job *job, uint32_t worker)
 	}
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/** Until there is a job after number @seen, or patience ends. Gives way to who has
+ * work. */
+static void look_for_job(struct moek_threads *threads, uint64_t seen)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	while (atomic_load(&threads->jobs) == seen && now_ns() < end)
+		sched_yield();
+}
+
+static void look_for_end(struct moek_threads *threads)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	while (atomic_load(&threads->inside) != 0 && now_ns() < end)
+		sched_yield();
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *self = arg;
 	struct moek_threads *threads = self->threads;
-	uint64_t seen = 0;
+	uint64_t seen = 0, looked = 0; /* after which job it took part, and looked on */
 
 	pthread_mutex_lock(&threads->lock);
-	for (;;) {
-		while (!threads->stop && !(threads->open && threads->jobs != seen))
+	while (!threads->stop) {
+		if (threads->open && threads->jobs != seen) {
+			seen = threads->jobs;
+			threads->inside++;
+			pthread_mutex_unlock(&threads->lock);
+			run_job(&threads->job, self->number);
+			pthread_mutex_lock(&threads->lock);
+			/* nothing is left: who wakes late stays out */
+			threads->open = 0;
+			if (--threads->inside == 0)
+				pthread_cond_signal(&threads->done);
+		} else if (threads->jobs != looked) {
+			/* also who woke too late for a job: the next one is near */
+			looked = threads->jobs;
+			pthread_mutex_unlock(&threads->lock);
+			look_for_job(threads, looked);
+			pthread_mutex_lock(&threads->lock);
+		} else {
 			pthread_cond_wait(&threads->wake, &threads->lock);
-		if (threads->stop)
-			break;
-		seen = threads->jobs;
-		threads->inside++;
-		pthread_mutex_unlock(&threads->lock);
-		run_job(&threads->job, self->number);
-		pthread_mutex_lock(&threads->lock);
-		threads->open = 0; /* nothing is left: who wakes late stays out */
-		if (--threads->inside == 0)
-			pthread_cond_signal(&threads->done);
+		}
 	}
 	pthread_mutex_unlock(&threads->lock);
 	return NULL;
@@ -131,6 +169,9 @@ static void pool_for(void *self, uint64_t tasks,
 	run_job(&threads->job, 0);
 	pthread_mutex_lock(&threads->lock);
 	threads->open = 0;
+	pthread_mutex_unlock(&threads->lock);
+	look_for_end(threads);
+	pthread_mutex_lock(&threads->lock);
 	while (threads->inside != 0)
 		pthread_cond_wait(&threads->done, &threads->lock);
 	pthread_mutex_unlock(&threads->lock);
