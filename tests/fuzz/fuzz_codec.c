@@ -45,6 +45,13 @@ static const struct kind {
 	    { ".weight_scale", "BF16", 1, 32, 0, 2 },
 	    { ".weight_zero_point", "I32", 8, 32, 0, 2 },
 	    { ".weight_g_idx", "I32", 0, 1, 0, 1 } } },
+	{ "packed-int8",
+	  "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\","
+	  "\"config_groups\":{\"g\":{\"weights\":{\"num_bits\":8,\"symmetric\":false,"
+	  "\"group_size\":32}}}}",
+	  { { ".weight_packed", "I32", 1, 4, 0, 2 },
+	    { ".weight_scale", "F16", 1, 32, 0, 2 },
+	    { ".weight_zero_point", "I32", 4, 32, 0, 2 } } },
 	{ "gptq",
 	  "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"sym\":false,"
 	  "\"desc_act\":true,\"checkpoint_format\":\"gptq\",\"dynamic\":{\"-:x.*\":{}}"
@@ -95,6 +102,7 @@ static void add_module(struct kit_file *file, const struct kind *kind, unsigned 
 	unsigned rows = i % 3 == 2 ? HIDDEN : INTERMEDIATE;
 	unsigned columns = i % 3 == 2 ? INTERMEDIATE : HIDDEN;
 	char name[128], shape[32];
+	const float one = 1;
 	int32_t groups[HIDDEN];
 
 	for (unsigned c = 0; c < HIDDEN; c++)
@@ -111,7 +119,9 @@ static void add_module(struct kit_file *file, const struct kind *kind, unsigned 
 			snprintf(shape, sizeof(shape), "%u,%u", p->turned ? c : r,
 			         p->turned ? r : c);
 		kit_add(file, name, p->dtype, shape,
-		        strstr(p->suffix, "g_idx") != NULL ? groups : NULL);
+		        strstr(p->suffix, "g_idx") != NULL ? (const void *)groups
+		        : strstr(p->suffix, "input_scale") != NULL ? &one
+		                                                   : NULL);
 	}
 }
 
@@ -161,14 +171,36 @@ static void begin(void)
 	weights = kit_read(kit_path(folder, "model.safetensors"), &weights_bytes);
 }
 
+/** Bytes of a row of codes. */
+static uint64_t row_bytes(const struct moek_matrix *m)
+{
+	switch (m->weight) {
+	case MOEK_INT4:
+	case MOEK_MXFP4:
+		return (m->columns + 1) / 2;
+	case MOEK_INT8:
+		return m->columns;
+	case MOEK_F32:
+		return m->columns * 4;
+	default:
+		return m->columns * 2;
+	}
+}
+
+/** The first and the last byte of each piece, so that the sanitizer sees a short one.
+ */
 static void use(const struct moek_matrix *m)
 {
 	uint64_t groups = (m->columns + m->group_size - 1) / m->group_size;
-	const uint8_t *codes = m->codes;
+	uint64_t scale_bytes = m->scale == MOEK_F32 ? 4 : m->scale == MOEK_E8M0 ? 1 : 2;
+	const uint8_t *codes = m->codes, *scales = m->scales;
 
 	if (m->rows == 0)
 		return;
 	sink = codes[0];
+	sink = codes[m->rows * row_bytes(m) - 1];
+	if (scales != NULL)
+		sink = scales[m->rows * groups * scale_bytes - 1];
 	if (m->zeros != NULL)
 		sink = m->zeros[m->rows * groups - 1];
 	for (uint64_t c = 0; m->column_group != NULL && c < m->columns; c++)
