@@ -114,6 +114,37 @@ static int32_t describe(struct moek_expert_layer *layer, const char *who,
 	return status;
 }
 
+/** It divides; and gate and up, which multiply the same input, have one between them.
+ */
+static int32_t check_input_scale(const struct moek_expert_layer *layer, uint64_t expert,
+                                 enum moek_part part, const struct moek_tensor *scale,
+                                 struct moek_error *error_out)
+{
+	float found = moek_scalar(scale->data, scale->type, 0), gate = found;
+	char expected[64] = "a number above 0";
+	struct moek_tensor other;
+
+	if (part == MOEK_PART_UP) {
+		int32_t status = moek_layer_single(
+			layer,
+			moek_layer_name(layer, expert, MOEK_PART_GATE, ".input_scale")
+				.text,
+			&other, error_out);
+
+		if (status != MOEK_OK)
+			return status;
+		gate = moek_scalar(other.data, other.type, 0);
+		snprintf(expected, sizeof(expected),
+		         "%g, as gate has for the same input", (double)gate);
+	}
+	if (found > 0 && isfinite(found) && found == gate)
+		return MOEK_OK;
+	return moek_fail(error_out, MOEK_BAD_FILE, 0,
+	                 "%s: tensor %s: found %g, expected %s", scale->file,
+	                 moek_layer_name(layer, expert, part, ".input_scale").text,
+	                 (double)found, expected);
+}
+
 static int32_t matrix(const struct moek_expert_layer *layer, const struct form *form,
                       uint64_t expert, enum moek_part part,
                       struct moek_scratch *scratch, struct moek_matrix *matrix_out,
@@ -138,17 +169,13 @@ static int32_t matrix(const struct moek_expert_layer *layer, const struct form *
 	if (scheme->bias)
 		matrix_out->bias = moek_view_floats(
 			scratch, from.bias.data, from.bias.type, of.first, 1, of.rows);
-	if (scheme->input_scale)
+	if (scheme->input_scale) {
 		matrix_out->input_scale = moek_scalar(from.input.data, from.input.type,
 		                                      0);
-	if (scheme->input_scale &&
-	    !(matrix_out->input_scale > 0 && isfinite(matrix_out->input_scale)))
-		return moek_fail(
-			error_out, MOEK_BAD_FILE, 0,
-			"%s: tensor %s: found %g, expected a number above 0",
-			from.input.file,
-			moek_layer_name(layer, expert, part, ".input_scale").text,
-			(double)matrix_out->input_scale);
+		status = check_input_scale(layer, expert, part, &from.input, error_out);
+		if (status != MOEK_OK)
+			return status;
+	}
 	if (matrix_out->codes == NULL || matrix_out->scales == NULL ||
 	    (scheme->bias && matrix_out->bias == NULL))
 		return moek_fail_memory(error_out, "blocks of an expert");

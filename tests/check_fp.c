@@ -82,7 +82,7 @@ static const struct form forms[] = {
 	  ".scale", "F8_E8M0", "deepseek mxfp4, activations a16", MOEK_A16 },
 };
 
-static float stored_scale = 0.25f;
+static float stored_scale = 0.25f, up_scale;
 static int odd_scale; /* 1: 0xff of row 5, second block of expert 0's gate */
 
 /** Experts of 32 x 64: rows of two blocks, in turns the first and the second first. */
@@ -109,7 +109,8 @@ static void add_fp4(const struct form *form, const char *input_scale_shape)
 		scales[5][1] = (uint8_t)(block_scales[0] + 5);
 		if (input_scale_shape != NULL)
 			kit_add(&file, name_of(i, ".input_scale"), "F32",
-			        input_scale_shape, &stored_scale);
+			        input_scale_shape,
+			        i == 1 && up_scale != 0 ? &up_scale : &stored_scale);
 	}
 	save(&file);
 }
@@ -204,6 +205,25 @@ START_TEST(an_input_scale_of_zero_is_an_error)
 	ck_assert_int_eq(take(checkpoint, 0, 0, &taken, &error), MOEK_BAD_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, "0.gate_proj.input_scale: found 0, "
 	                                         "expected a number above 0"));
+	drop(&taken);
+	moek_checkpoint_close(checkpoint);
+}
+END_TEST
+
+START_TEST(gate_and_up_share_their_input_scale)
+{
+	struct moek_checkpoint *checkpoint;
+	struct moek_error error = { .text = "" };
+	struct taken taken;
+
+	configure(64, 32, QUARK("{\"dtype\":\"fp8_e4m3\",\"is_dynamic\":false}"));
+	up_scale = 0.5f;
+	add_fp4(&forms[0], "1");
+	up_scale = 0;
+	checkpoint = open_ok(folder);
+	ck_assert_int_eq(take(checkpoint, 0, 0, &taken, &error), MOEK_BAD_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "0.up_proj.input_scale: found 0.5, "
+	                                         "expected 0.25, as gate has"));
 	drop(&taken);
 	moek_checkpoint_close(checkpoint);
 }
@@ -528,6 +548,7 @@ int main(void)
 	                    (int)(sizeof(forms) / sizeof(forms[0])));
 	tcase_add_test(tests, static_inputs_bring_their_scale);
 	tcase_add_test(tests, an_input_scale_of_zero_is_an_error);
+	tcase_add_test(tests, gate_and_up_share_their_input_scale);
 	tcase_add_loop_test(tests, a_scale_of_ff_is_told_once_whatever_its_name, 0,
 	                    (int)(sizeof(forms) / sizeof(forms[0])));
 	tcase_add_loop_test(tests, groups_of_other_weights_are_for_other_modules, 0,

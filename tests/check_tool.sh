@@ -191,6 +191,10 @@ shows "$err" 'warning: layers\.0-3: activations a16 as asked, in place of the ch
 exits 1 'the other rule of shared exponents differs too' "$moek" run "$quark" \
 	--activations mxfp4_round_up --against "$quark/expected/oracle_w4a4.safetensors"
 shows "$out" '^4 of 4 layers wrong$' 'in every layer'
+exits 2 'nor is another type compared' "$moek" run "$quark" --type bf16 \
+	--against "$quark/expected/oracle_w4a4.safetensors"
+shows "$err" 'layers\.0-3: bf16 input is rounded to other codes of activations mxfp4_even than the fp32 of ' \
+	'since its codes are others'
 exits 1 'static activations need their scales' "$moek" run "$quark" --activations fp8_static
 shows "$err" 'layers\.0-3: --activations fp8_static needs input scales; the checkpoint is for activations mxfp4_even and has none' \
 	'and both are named'

@@ -88,6 +88,22 @@ static int32_t open_against(struct run *run, struct moek_error *error_out)
 	return status;
 }
 
+/** A rounding before a quantiser of few bits turns into other codes, which no allowance
+ *  made of roundings covers. */
+static int32_t check_comparable(const struct run *run, const struct moek_problem *problem,
+                                const char *label, struct moek_error *error_out)
+{
+	if (run->file_type == 0 || problem->input_type == run->file_type ||
+	    problem->activations == MOEK_A16)
+		return MOEK_OK;
+	return tool_error(error_out, MOEK_BAD_ARGUMENT,
+	                  "%s: %s input is rounded to other codes of activations %s than "
+	                  "the %s of %s: compare without --type",
+	                  label, moek_type_name(problem->input_type),
+	                  moek_activations_name(problem->activations),
+	                  moek_type_name(run->file_type), run->against.path);
+}
+
 static int32_t print_choice(struct run *run, const struct moek_choice *choice,
                             struct moek_error *error_out)
 {
@@ -120,6 +136,9 @@ static int32_t choose_all(struct run *run, struct moek_error *error_out)
 		struct moek_choice *choice = NULL;
 
 		set_problem(run, &alike.problem);
+		status = check_comparable(run, &alike.problem, alike.label, error_out);
+		if (status != MOEK_OK)
+			return status;
 		status = moek_choose(run->session.registry, &alike.problem,
 		                     run->options->backend, alike.label, &choice,
 		                     error_out);
