@@ -486,6 +486,17 @@ const struct moek_device *moek_choice_device(const struct moek_choice *choice)
 	                                       : NULL;
 }
 
+uint64_t moek_choice_weight_bytes(const struct moek_choice *choice)
+{
+	uint64_t align;
+
+	return choice->winner == choice->count
+	               ? 0
+	               : choice->backend.experts->prepared_size(
+				 choice->backend.plugin_handle,
+				 &choice->backend.problem, &align);
+}
+
 int32_t moek_choice_numerics(const struct moek_choice *choice,
                              struct moek_numerics *numerics_out)
 {

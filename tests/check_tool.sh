@@ -160,6 +160,18 @@ shows "$err" 'hiden' 'which names it'
 exits 1 'a problem that all refuse exits 1' "$moek" explain --problem "$problem,lora=1"
 shows "$out" 'lora' 'and its report says why'
 
+# ---- every tensor ----
+
+exits 0 'inspect --tensors lists every tensor' "$moek" inspect "$qwen" --tensors --json
+check 'of all files' [ "$(json tensors.#)" = "$(grep -c '"model' "$qwen/model.safetensors.index.json")" ]
+check 'and what the backend will keep' [ "$(json layers.0.prepared_bytes)" -ge 860000 ]
+exits 0 'as a table too' "$moek" inspect "$models/tiny-gptoss-mxfp4" --tensors
+shows "$out" '^model\.layers\.0\.mlp\.experts\.down_proj_scales +U8 +\[8,256,5\] .* experts$' \
+	'with what experts have'
+shows "$out" '^model\.layers\.0\.mlp\.router\.weight +BF16 +\[8,256\] +-[0-9.e-]+ +[0-9.e-]+ .* router$' \
+	'what routers have, and its range'
+shows "$out" '^lm_head\.weight .* other, not read$' 'and what nobody reads'
+
 # ---- run ----
 
 for model in tiny-qwen3moe-ct-sym-g32 tiny-qwen3moe-bf16 tiny-gptoss-mxfp4 \
@@ -332,6 +344,9 @@ for expert in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
 	printf '\300\177' | dd of="$work/nan/model.safetensors" bs=1 conv=notrunc 2>/dev/null \
 		seek="$(offset model.layers.0.mlp.experts.$expert.down_proj.weight "$bf16/model.safetensors")"
 done
+exits 0 'inspect --tensors counts what is no number' "$moek" inspect "$work/nan" --tensors
+shows "$out" '^model\.layers\.0\.mlp\.experts\.3\.down_proj\.weight .* experts; [1-9][0-9]* NaN, 0 infinite$' \
+	'of the tensor that has it'
 exits 1 'random rows that give no numbers exit 1' "$moek" run "$work/nan" --layers 0-0 \
 	--tokens 3 --backend 'require emulation'
 shows "$out" 'layers\.0: 3 of 768 outputs are not finite' 'and are counted'

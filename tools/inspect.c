@@ -98,7 +98,34 @@ static void print_reads(const struct alike *alike)
 		printf("    reads     %.2f MiB of them\n", (double)bytes / 1048576);
 }
 
-static void print_layers(const struct alike *alike, const struct moek_router *router)
+/** What the backend that would run the layer makes of its weights. */
+struct prepared {
+	uint64_t bytes; /* 0: nobody would */
+	char backend[96];
+};
+
+static struct prepared prepared_of(const struct options *options,
+                                   const struct session *session,
+                                   const struct alike *alike)
+{
+	struct moek_problem problem = alike->problem;
+	struct moek_choice *choice = NULL;
+	struct prepared prepared = { .backend = "" };
+
+	problem.max_tokens = 1;
+	moek_choose(session->registry, &problem, options->backend, alike->label,
+	            &choice, NULL);
+	if (choice != NULL && moek_choice_winner(choice) != NULL) {
+		prepared.bytes = moek_choice_weight_bytes(choice);
+		snprintf(prepared.backend, sizeof(prepared.backend), "%s",
+		         moek_choice_winner(choice));
+	}
+	moek_choice_destroy(choice);
+	return prepared;
+}
+
+static void print_layers(const struct alike *alike, const struct moek_router *router,
+                         const struct prepared *prepared)
 {
 	const struct moek_problem *problem = &alike->problem;
 
@@ -107,6 +134,11 @@ static void print_layers(const struct alike *alike, const struct moek_router *ro
 	       alike->count > 1 ? " in each" : "");
 	print_shape(problem);
 	print_reads(alike);
+	if (prepared->bytes != 0)
+		printf("    prepared  %.2f MiB on %s\n",
+		       (double)prepared->bytes / 1048576, prepared->backend);
+	else
+		puts("    prepared  by nobody: moek explain says why");
 	print_scheme("gate_up", &problem->gate_up);
 	print_scheme("down", &problem->down);
 	print_activation(problem);
@@ -152,7 +184,8 @@ static void write_router(struct writer *writer, const struct moek_router *router
 
 static void write_layer(struct writer *writer, const struct moek_layer_info *info,
                         const struct moek_problem *problem,
-                        const struct moek_router *router)
+                        const struct moek_router *router,
+                        const struct prepared *prepared)
 {
 	writer_open(writer, NULL, '{');
 	writer_string(writer, "name", info->name);
@@ -161,6 +194,9 @@ static void write_layer(struct writer *writer, const struct moek_layer_info *inf
 	writer_string(writer, "format", info->format);
 	writer_number(writer, "weight_bytes", info->weight_bytes);
 	writer_number(writer, "read_bytes", read_bytes(info, problem));
+	writer_number(writer, "prepared_bytes", prepared->bytes);
+	writer_string(writer, "backend",
+	              prepared->backend[0] != '\0' ? prepared->backend : NULL);
 	writer_number(writer, "experts_local", problem->experts_local);
 	writer_number(writer, "shard", problem->shard);
 	writer_number(writer, "shards", problem->shards);
@@ -201,15 +237,17 @@ static void inspect(const struct options *options, const struct session *session
 		int routed = moek_checkpoint_router(checkpoint, alike.first, &router) ==
 		             MOEK_OK;
 
+		struct prepared prepared = prepared_of(options, session, &alike);
+
 		layers += alike.count;
 		bytes += alike.count * alike.info.weight_bytes;
 		if (!options->json)
-			print_layers(&alike, routed ? &router : NULL);
+			print_layers(&alike, routed ? &router : NULL, &prepared);
 		for (uint64_t i = 0; options->json && i < alike.count; i++)
 			if (moek_checkpoint_layer(checkpoint, alike.first + i, &info) ==
 			    MOEK_OK)
 				write_layer(writer, &info, &alike.problem,
-				            routed ? &router : NULL);
+				            routed ? &router : NULL, &prepared);
 	}
 	if (!options->json)
 		printf("%llu expert layer%s, %.2f MiB of experts\n",
@@ -241,6 +279,8 @@ int command_inspect(const struct options *options)
 	if (options->ranks_wanted != 0)
 		status = place_summary(options, &session,
 		                       options->json ? &writer : NULL, &error);
+	if (options->tensors)
+		list_tensors(options, session.checkpoint, &writer);
 	if (options->json)
 		writer_close(&writer, '}');
 	tool_close(&session);

@@ -29,6 +29,7 @@ enum option_id {
 	OPTION_OPEN,
 	OPTION_PROBLEM,
 	OPTION_AGAINST,
+	OPTION_TENSORS,
 	OPTION_TO,
 	OPTION_TOKENS,
 	OPTION_SEED,
@@ -94,6 +95,8 @@ static const struct line {
 	                     "a problem in place of a checkpoint" },
 	[OPTION_AGAINST] = { "against", "FILE", COMMAND_RUN,
 	                     "compare with the outputs in this safetensors file" },
+	[OPTION_TENSORS] = { "tensors", NULL, COMMAND_INSPECT,
+	                     "list every tensor: shape, use, range, zeros, NaN" },
 	[OPTION_TO] = { "to", "SCHEME", COMMAND_CONVERT,
 	                "w4a16-g32, w4a16-g64-asym, mxfp4, bf16 ...; see above" },
 	[OPTION_TOKENS] = { "tokens", "N", COMMAND_RUN | COMMAND_EXPLAIN,
@@ -357,6 +360,9 @@ static int take_option(enum option_id option, const char *value,
 		return TOOL_DONE;
 	case OPTION_AGAINST:
 		options->against = value;
+		return TOOL_DONE;
+	case OPTION_TENSORS:
+		options->tensors = 1;
 		return TOOL_DONE;
 	case OPTION_TO:
 		options->to = value;

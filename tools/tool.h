@@ -42,7 +42,7 @@ struct options {
 	uint32_t type;      /* enum moek_type of input and output, or 0 */
 	uint32_t inputs;    /* enum moek_activations, if `activations` is set */
 	uint32_t open; /* list: open the plugins */
-	uint32_t checks, json;
+	uint32_t checks, json, tensors;
 	/* of bench: */
 	struct list token_list, thread_list;
 	const char *shape, *scheme, *activations, *routing, *compare, *plot;
@@ -117,6 +117,11 @@ void tool_quiet(void);
 
 /** Print @text, ended by one newline. */
 void tool_print(const char *text);
+
+struct writer;
+/** tensors.c: the table of --tensors, or its array. */
+void list_tensors(const struct options *options, const struct moek_checkpoint *checkpoint,
+                  struct writer *writer);
 
 /** A registry as the options say. In a build tree, its plugins and its moek.ini. */
 int32_t tool_registry(const struct options *options,

@@ -204,6 +204,10 @@ MOEK_API const struct moek_device *moek_choice_device(const struct moek_choice *
 MOEK_API int32_t moek_choice_numerics(const struct moek_choice *choice,
                                       struct moek_numerics *numerics_out);
 
+/** Bytes of prepared weights that the winner would keep, before anything is read; 0: there
+ *  is none. [any thread] */
+MOEK_API uint64_t moek_choice_weight_bytes(const struct moek_choice *choice);
+
 /** The report: request, problem, device, every candidate with its reason. [any thread] */
 MOEK_API char *moek_choice_report(const struct moek_choice *choice, uint32_t view);
 
