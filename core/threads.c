@@ -7,7 +7,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -178,6 +180,64 @@ static void pool_for(void *self, uint64_t tasks,
 	pthread_mutex_unlock(&threads->turn);
 }
 
+/** What cpu.max of one folder says: "quota period", or "max period". 0: no limit. */
+static uint32_t folder_cpus(const char *folder)
+{
+	char path[4096 + 16];
+	unsigned long long quota, period;
+	uint64_t cpus = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/cpu.max", folder);
+	file = fopen(path, "re");
+	if (file == NULL)
+		return 0;
+	if (fscanf(file, "%llu %llu", &quota, &period) == 2 && period > 0)
+		cpus = quota / period + (quota % period != 0);
+	fclose(file);
+	return cpus > MOST_WORKERS ? 0 : (uint32_t)cpus;
+}
+
+/** The path of this process among the cgroups of version 2, "" if it is not known. */
+static void find_group(const char *groups, char *group, size_t bytes)
+{
+	FILE *file = fopen(groups, "re");
+	char line[4096];
+
+	group[0] = '\0';
+	if (file == NULL)
+		return;
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (strncmp(line, "0::", 3) == 0)
+			snprintf(group, bytes, "%.*s", (int)strcspn(line + 3, "\n"),
+			         line + 3);
+	if (group[0] != '/')
+		group[0] = '\0';
+	fclose(file);
+}
+
+uint32_t moek_cgroup_cpus(const char *groups, const char *root)
+{
+	char group[4096], folder[4096];
+	uint32_t least = 0;
+
+	find_group(groups, group, sizeof(group));
+	for (;;) {
+		size_t length = strlen(group);
+		uint32_t cpus;
+
+		if (snprintf(folder, sizeof(folder), "%s%s", root, group) <
+		    (int)sizeof(folder)) {
+			cpus = folder_cpus(folder);
+			if (cpus > 0 && (least == 0 || cpus < least))
+				least = cpus;
+		}
+		if (length == 0)
+			return least;
+		*strrchr(group, '/') = '\0'; /* it begins with one */
+	}
+}
+
 static uint32_t usable_cpus(void)
 {
 	for (int cpus = 1024; cpus <= MOST_CPUS; cpus *= 4) {
@@ -205,8 +265,13 @@ int32_t moek_threads_create(uint32_t count, struct moek_threads **threads_out,
 		return moek_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_NONE,
 		                 "threads: %u asked for, at most %u can be had", count,
 		                 MOST_WORKERS);
-	if (count == 0)
+	if (count == 0) {
+		uint32_t paid = moek_cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
+
 		count = usable_cpus();
+		if (paid > 0 && paid < count)
+			count = paid;
+	}
 	if (count > MOST_WORKERS)
 		count = MOST_WORKERS;
 	threads = calloc(1, sizeof(*threads) + count * sizeof(threads->worker[0]));

@@ -7,13 +7,16 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/memory.h"
+#include "kit.h"
 
 #define TASKS 1000
 
@@ -144,11 +147,14 @@ END_TEST
 START_TEST(zero_means_as_many_as_the_process_may_use)
 {
 	struct moek_threads *threads;
+	uint32_t paid = moek_cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup"), cpus;
 	cpu_set_t all, one;
 	int cpu = 0;
 
 	ck_assert_int_eq(sched_getaffinity(0, sizeof(all), &all), 0);
-	ck_assert_uint_eq(pool(0, &threads)->count, (uint32_t)CPU_COUNT(&all));
+	cpus = (uint32_t)CPU_COUNT(&all);
+	ck_assert_uint_eq(pool(0, &threads)->count,
+	                  paid > 0 && paid < cpus ? paid : cpus);
 	moek_threads_destroy(threads);
 
 	while (!CPU_ISSET(cpu, &all))
@@ -159,6 +165,61 @@ START_TEST(zero_means_as_many_as_the_process_may_use)
 	ck_assert_uint_eq(pool(0, &threads)->count, 1);
 	moek_threads_destroy(threads);
 	ck_assert_int_eq(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+END_TEST
+
+/* cpu.max of a folder of cgroups, made if it is not there. */
+static void set_quota(const char *root, const char *group, const char *text)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s%s", root, group);
+	mkdir(path, 0755);
+	strcat(path, "/cpu.max");
+	kit_write(path, text, strlen(text));
+}
+
+START_TEST(the_quota_of_a_cgroup_counts)
+{
+	static const struct {
+		const char *groups, *above, *mine;
+		uint32_t cpus;
+	} cases[] = {
+		{ "0::/pod/box\n", "max 100000\n", "max 100000\n", 0 },
+		{ "0::/pod/box\n", "max 100000\n", "200000 100000\n", 2 },
+		{ "0::/pod/box\n", "max 100000\n", "150000 100000\n", 2 },
+		{ "0::/pod/box\n", "max 100000\n", "1000 100000\n", 1 },
+		{ "0::/pod/box\n", "100000 100000\n", "300000 100000\n", 1 },
+		{ "0::/pod/box\n", "400000 100000\n", "300000 100000\n", 3 },
+		{ "0::/pod\n", "400000 100000\n", "300000 100000\n", 4 },
+		{ "4:cpu:/pod/box\n0::/pod/box\n", "max 1\n", "7 1\n", 7 },
+		{ "4:cpu:/pod/box\n", "max 1\n", "7 1\n", 0 },
+		{ "0::pod\n", "2 1\n", "7 1\n", 0 },
+		{ "", "2 1\n", "7 1\n", 0 },
+		{ "0::/pod/box\n", "7 0\n", "what\n", 0 },
+		{ "0::/pod/box\n", "", "99999999999 1\n", 0 },
+		{ "0::/pod/box/gone\n", "max 1\n", "5 1\n", 5 },
+	};
+	const char *root = kit_folder(), *groups = kit_path(root, "groups");
+
+	kit_write(groups, cases[_i].groups, strlen(cases[_i].groups));
+	set_quota(root, "/pod", cases[_i].above);
+	set_quota(root, "/pod/box", cases[_i].mine);
+	ck_assert_uint_eq(moek_cgroup_cpus(groups, root), cases[_i].cpus);
+	ck_assert_uint_eq(moek_cgroup_cpus(kit_path(root, "none"), root), 0);
+	kit_clean();
+}
+END_TEST
+
+START_TEST(the_quota_at_the_root_counts)
+{
+	const char *root = kit_folder(), *groups = kit_path(root, "groups");
+
+	/* as inside a container, which sees itself as the root */
+	kit_write(groups, "0::/\n", 5);
+	set_quota(root, "", "300000 100000\n");
+	ck_assert_uint_eq(moek_cgroup_cpus(groups, root), 3);
+	kit_clean();
 }
 END_TEST
 
@@ -359,6 +420,8 @@ int main(void)
 	tcase_add_test(tests, no_task_means_no_call);
 	tcase_add_test(tests, two_callers_take_turns);
 	tcase_add_test(tests, zero_means_as_many_as_the_process_may_use);
+	tcase_add_loop_test(tests, the_quota_of_a_cgroup_counts, 0, 14);
+	tcase_add_test(tests, the_quota_at_the_root_counts);
 	tcase_add_test(tests, too_many_are_refused);
 	tcase_add_test(tests, the_child_of_a_fork_works_alone);
 	tcase_add_test(tests, a_fork_amid_a_job_leaves_the_child_free);
