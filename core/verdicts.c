@@ -14,13 +14,21 @@
 
 #define DAY 86400
 
-/** FNV-1a, 64 bits. */
+/** As FNV-1a, but eight bytes at a time: it tells files apart, and guards no secret. */
 static uint64_t hash_on(uint64_t hash, const void *bytes, size_t count)
 {
-	const unsigned char *byte = bytes;
+	const char *at = bytes;
 
-	for (size_t i = 0; i < count; i++)
-		hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
+	while (count != 0) {
+		size_t taken = count < sizeof(uint64_t) ? count : sizeof(uint64_t);
+		uint64_t word = 0;
+
+		memcpy(&word, at, taken);
+		hash = (hash ^ word) * UINT64_C(0x100000001b3);
+		hash ^= hash >> 32; /* high bits would never come down */
+		at += taken;
+		count -= taken;
+	}
 	return hash;
 }
 

@@ -97,7 +97,9 @@ struct moek_registry_options {
 /**
  * Read the configuration and find the plugins. A bad INI is MOEK_BAD_CONFIG with file,
  * line and key; a bad plugin is not an error, it is listed with its cause. @options may
- * be NULL. [start-up]
+ * be NULL. Nothing of a plugin runs yet. Before one is opened, by a choice or a report, it
+ * is tried in a process of its own, as the setting `probe` says: moek-probe is then
+ * spawned and waited for. [start-up]
  */
 MOEK_API int32_t moek_registry_open(const struct moek_registry_options *options,
                                     struct moek_registry **registry_out,
