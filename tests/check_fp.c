@@ -405,6 +405,7 @@ static const float tile_want[15] = { 2,    4,  0.25f, -0.5f,          4, 3, 2, 0
 	                             0.5f, -8, 112,   0.00048828125f, 1, 0, 6 };
 
 static int odd_code; /* 1: a NaN in down */
+static const char *code_dtype = "F8_E4M3";
 
 /** gate and up of 3 x 5; down of 5 x 3 is all ones with a scale of one. */
 static void add_fp8(const char *suffix, const char *dtype, const char *shape,
@@ -424,7 +425,7 @@ static void add_fp8(const char *suffix, const char *dtype, const char *shape,
 	for (int i = 0; i < 6; i++) {
 		int is_down = i % 3 == 2;
 
-		kit_add(&file, name_of(i, ".weight"), "F8_E4M3",
+		kit_add(&file, name_of(i, ".weight"), code_dtype,
 		        is_down ? "5,3" : "3,5", is_down ? ones : tile_codes);
 		kit_add(&file, name_of(i, suffix), is_down ? "F32" : dtype,
 		        is_down ? down_shape : shape,
@@ -525,6 +526,18 @@ START_TEST(fp8_that_is_odd_or_asks_for_more_is_told)
 }
 END_TEST
 
+START_TEST(fp8_of_another_kind_is_named)
+{
+	configure(5, 3, "\"quant_method\":\"fp8\",\"weight_block_size\":[2,2]");
+	code_dtype = "F8_E5M2";
+	add_fp8(".weight_scale_inv", "F32", "2,3", tile_scales, "3,2");
+	code_dtype = "F8_E4M3";
+	EXPECT_ERROR(MOEK_BAD_FILE, "model.safetensors: tensor " EXPERTS
+	                            "0.gate_proj.weight: found F8_E5M2 [3, 5], "
+	                            "expected F8_E4M3 [3, 5]");
+}
+END_TEST
+
 START_TEST(a_block_size_that_is_none_is_named)
 {
 	add_fp8(".weight_scale_inv", "F32", "2,3", tile_scales, "3,2");
@@ -562,6 +575,7 @@ int main(void)
 	tcase_add_test(tests, fp8_blocks_multiply_and_may_be_ragged);
 	tcase_add_test(tests, fp8_scales_of_rows_and_of_the_tensor);
 	tcase_add_test(tests, fp8_that_is_odd_or_asks_for_more_is_told);
+	tcase_add_test(tests, fp8_of_another_kind_is_named);
 	tcase_add_test(tests, a_block_size_that_is_none_is_named);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
