@@ -118,7 +118,7 @@ struct moek_ep_stats {
 #define MOEK_EP_STATS_SIZE_1_0 56u
 
 /**
- * Run the layer over this rank's tokens: host rows, ids and weights as of
+ * Run the layer over this rank's tokens: host rows (any row_stride), ids and weights as of
  * moek_layer_forward(), from the same router as without MPI. 0 tokens are fine: the rank
  * then serves the others. @forward->workspace, stream and trace are NULL. Allocates nothing.
  *

@@ -6,11 +6,15 @@
  *   check_ep faults   one report for all ranks
  *   check_ep killed   the last rank kills itself; the job must end
  */
+#define _DEFAULT_SOURCE /* mprotect */
+
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <moek/formats.h>
 #include <moek/parallel.h>
@@ -146,6 +150,7 @@ struct job {
 	uint64_t tokens, top_k, chunk;
 	uint32_t combine;
 	int weight_on_input;
+	uint64_t stride; /* elements between rows of input and output, beyond hidden */
 };
 
 struct data {
@@ -320,9 +325,9 @@ static struct moek_rows rows_of(void *data, uint64_t rows, const struct moek_pro
 	};
 }
 
-/** 0: the backend is not here, or refuses. */
-static int run_alone(const struct job *job, struct moek_registry *registry,
-                     struct data *data)
+/** All tokens on @ids, to @output. 0: the backend is not here, or refuses. */
+static int run_alone_on(const struct job *job, struct moek_registry *registry,
+                        struct data *data, const int32_t *ids, void *output)
 {
 	struct moek_source source = source_of(data);
 	struct moek_choice *choice = NULL;
@@ -333,8 +338,8 @@ static int run_alone(const struct job *job, struct moek_registry *registry,
 	struct moek_forward forward = {
 		.struct_size = MOEK_INIT(FORWARD),
 		.input = rows_of(data->input, data->all, p, p->input_type),
-		.output = rows_of(data->want, data->all, p, p->output_type),
-		.topk_ids = data->ids,
+		.output = rows_of(output, data->all, p, p->output_type),
+		.topk_ids = ids,
 		.topk_weights = data->weights,
 	};
 	int ran;
@@ -352,6 +357,62 @@ static int run_alone(const struct job *job, struct moek_registry *registry,
 	moek_layer_destroy(layer);
 	moek_choice_destroy(choice);
 	return ran;
+}
+
+static int run_alone(const struct job *job, struct moek_registry *registry,
+                     struct data *data)
+{
+	return run_alone_on(job, registry, data, data->ids, data->want);
+}
+
+/* ---- where choices go, worked out by other means ---- */
+
+static int holds(const struct job *job, const struct data *data, int of, int32_t expert)
+{
+	uint64_t experts = data->problem.experts, r = (uint64_t)of;
+	uint64_t each = experts / (uint64_t)ranks, more = experts % (uint64_t)ranks,
+		 first;
+
+	if (job->placing != CONTIGUOUS)
+		return data->placement[r * experts + (uint64_t)expert];
+	first = r * each + (r < more ? r : more);
+	return (uint64_t)expert >= first &&
+	       (uint64_t)expert < first + each + (r < more);
+}
+
+/** The rank for choice @at, by the rule of moek_ep_forward(); @to: of those before. */
+static int rank_of(const struct job *job, const struct data *data, int source,
+                   uint64_t token, uint64_t at, const int *to)
+{
+	uint64_t k = at % job->top_k;
+	int list[MOST_RANKS], count = 0;
+	int32_t id = data->ids[at];
+
+	if (id < 0 || (uint64_t)id >= data->problem.experts)
+		return -1;
+	if (holds(job, data, source, id))
+		return source;
+	for (int r = 0; r < ranks; r++)
+		if (holds(job, data, r, id))
+			list[count++] = r;
+	for (int i = 0; i < count; i++)
+		for (uint64_t before = at - k; before < at; before++)
+			if (to[before] == list[i])
+				return list[i];
+	return list[(token + (uint64_t)source) % (uint64_t)count];
+}
+
+/** The rank that computes each choice of all tokens, or -1. */
+static int *goes_to(const struct job *job, const struct data *data)
+{
+	uint64_t at = 0;
+	int *to = calloc(data->all * job->top_k + 1, sizeof(*to));
+
+	for (int source = 0; source < ranks; source++)
+		for (uint64_t t = 0; t < tokens_of(job, source); t++)
+			for (uint64_t k = 0; k < job->top_k; k++, at++)
+				to[at] = rank_of(job, data, source, t, at, to);
+	return to;
 }
 
 /* ---- many ---- */
@@ -386,7 +447,7 @@ static void expect_equal(const struct data *data)
 		                         (data->first + t) * p->hidden));
 }
 
-/** Each rank rounds once, and the order of sums is another one. */
+/** Where a token alone with its expert is summed in another order. */
 static void expect_near(const struct data *data)
 {
 	const struct moek_problem *p = &data->problem;
@@ -409,21 +470,8 @@ static void expect_near(const struct data *data)
 	}
 }
 
-static int holds(const struct job *job, const struct data *data, int of, int32_t expert)
-{
-	uint64_t experts = data->problem.experts, r = (uint64_t)of;
-	uint64_t each = experts / (uint64_t)ranks, more = experts % (uint64_t)ranks,
-		 first;
-
-	if (job->placing != CONTIGUOUS)
-		return data->placement[r * experts + (uint64_t)expert];
-	first = r * each + (r < more ? r : more);
-	return (uint64_t)expert >= first &&
-	       (uint64_t)expert < first + each + (r < more);
-}
-
-/** What this rank must send when no expert has replicas: each row once to each other
- *  rank that holds experts of it, and one result for each slot that others own. */
+/** What this rank must send: each row once to each other rank that computes some of it,
+ *  and one result for each slot, or each row, that came from others. */
 static uint64_t formula(const struct job *job, const struct data *data)
 {
 	const struct moek_problem *p = &data->problem;
@@ -432,6 +480,7 @@ static uint64_t formula(const struct job *job, const struct data *data)
 	uint64_t record = row + p->top_k * (partial || job->weight_on_input ? 8 : 4);
 	uint64_t result = p->hidden * (partial ? float_bytes(p->output_type) : 4);
 	uint64_t bytes = 0;
+	int *to = goes_to(job, data);
 
 	for (uint64_t t = 0; t < data->all; t++) {
 		int mine = t >= data->first && t < data->first + data->mine;
@@ -439,19 +488,81 @@ static uint64_t formula(const struct job *job, const struct data *data)
 		for (int r = 0; r < ranks; r++) {
 			uint64_t slots = 0;
 
-			for (uint64_t k = 0; k < p->top_k; k++) {
-				int32_t id = data->ids[t * p->top_k + k];
-
-				slots += id >= 0 && (uint64_t)id < p->experts &&
-				         holds(job, data, r, id);
-			}
+			for (uint64_t k = 0; k < p->top_k; k++)
+				slots += to[t * p->top_k + k] == r;
 			if (slots != 0 && mine && r != rank)
 				bytes += record;
 			if (slots != 0 && !mine && r == rank)
 				bytes += (partial ? 1 : slots) * result;
 		}
 	}
+	free(to);
 	return bytes;
+}
+
+/** Make data->want what MOEK_COMBINE_RANKS says: what each rank would compute by
+ * itself, rounded, summed in the order of ranks. */
+static void want_sums_of_ranks(const struct job *job, struct moek_registry *registry,
+                               struct data *data)
+{
+	const struct moek_problem *p = &data->problem;
+	uint64_t choices = data->all * p->top_k, elements = data->all * p->hidden;
+	int *to = goes_to(job, data);
+	int32_t *ids = calloc(choices + 1, sizeof(*ids));
+	float *sums = calloc(elements + 1, sizeof(*sums));
+	void *part = calloc(elements + 1, float_bytes(p->output_type));
+
+	for (int r = 0; r < ranks; r++) {
+		for (uint64_t i = 0; i < choices; i++)
+			ids[i] = to[i] == r ? data->ids[i] : -1;
+		run_alone_on(job, registry, data, ids, part);
+		for (uint64_t i = 0; i < elements; i++)
+			sums[i] += float_get(p->output_type, part, i);
+	}
+	for (uint64_t i = 0; i < elements; i++)
+		float_put(p->output_type, data->want, i, sums[i]);
+	free(to);
+	free(ids);
+	free(sums);
+	free(part);
+}
+
+/** Rows further apart, or back: @to_stride and @from_stride in elements. */
+static void copy_rows(const struct data *data, uint32_t type, void *to,
+                      uint64_t to_stride, const void *from, uint64_t from_stride)
+{
+	uint64_t bytes = float_bytes(type);
+
+	for (uint64_t t = 0; t < data->mine; t++)
+		memcpy((char *)to + t * to_stride * bytes,
+		       (const char *)from + t * from_stride * bytes,
+		       data->problem.hidden * bytes);
+}
+
+/** The forward with rows that are not adjacent. */
+static int32_t forward_apart(const struct job *job, struct moek_ep_layer *layer,
+                             struct moek_ep_workspace *workspace, struct data *data,
+                             struct moek_forward forward, struct moek_error *error)
+{
+	const struct moek_problem *p = &data->problem;
+	uint64_t stride = p->hidden + job->stride;
+	void *input = calloc(data->mine * stride + 1, 4);
+	void *output = calloc(data->mine * stride + 1, 4);
+	int32_t status;
+
+	copy_rows(data, p->input_type, input, stride, forward.input.data, p->hidden);
+	forward.input.data = input;
+	forward.output.data = output;
+	forward.input.row_stride = forward.output.row_stride = stride;
+	status = moek_ep_forward(layer, workspace, &forward, error);
+	copy_rows(data, p->output_type, data->got, p->hidden, output, stride);
+	for (uint64_t t = 0; t < data->mine; t++)
+		for (uint64_t c = p->hidden; c < stride; c++)
+			expect(float_get(p->output_type, output, t * stride + c) == 0,
+			       "wrote between rows");
+	free(input);
+	free(output);
+	return status;
 }
 
 static void check_asked(const struct job *job, const struct data *data)
@@ -501,11 +612,15 @@ static void run_together(const struct job *job, struct moek_registry *registry,
 	moek_ep_layer_stats(layer, &stats);
 	expect(stats.bytes_out == bytes_sent, "%llu bytes in stats, %llu were sent",
 	       (unsigned long long)stats.bytes_out, (unsigned long long)bytes_sent);
-	if (job->placing != REPLICAS)
-		expect(bytes_sent == formula(job, data),
-		       "%llu bytes sent, must be %llu", (unsigned long long)bytes_sent,
-		       (unsigned long long)formula(job, data));
-	if (job->combine == MOEK_COMBINE_SLOTS && strcmp(job->backend, DOT) != 0)
+	expect(bytes_sent == formula(job, data), "%llu bytes sent, must be %llu",
+	       (unsigned long long)bytes_sent, (unsigned long long)formula(job, data));
+	if (job->stride != 0)
+		expect(forward_apart(job, layer, workspace, data, forward, &error) ==
+		               MOEK_OK,
+		       "%s", error.text);
+	if (job->combine == MOEK_COMBINE_RANKS)
+		want_sums_of_ranks(job, registry, data);
+	if (strcmp(job->backend, DOT) != 0)
 		expect_equal(data);
 	else
 		expect_near(data);
@@ -518,31 +633,32 @@ done:
 /* clang-format off */
 static const struct job jobs[] = {
 	/* name                         scheme backend place     routing  idle in out tokens k chunk */
-	{ "int4, contiguous, emulation", INT4, PLAIN, CONTIGUOUS, SPREAD, 0, B, B, 9, 4, 0, 0, 0 },
-	{ "mxfp4, contiguous, emulation", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, B, F, 9, 4, 0, 0, 0 },
-	{ "int4, strided, cpu", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 0, 0, 0 },
-	{ "mxfp4, strided, cpu", MXFP4, CPU, STRIDED, SPREAD, 0, B, F, 40, 4, 0, 0, 0 },
-	{ "int4, strided, cpu.plain", INT4, SLOW, STRIDED, SPREAD, 0, B, B, 12, 4, 0, 0, 0 },
-	{ "int4 by int8, strided, cpu.avx512vnni", INT8, VNNI, STRIDED, SPREAD, 0, B, F, 40, 4, 7, 0, 0 },
-	{ "mxfp4, contiguous, cpu.avx512vnni", MXFP4, VNNI, CONTIGUOUS, SPREAD, 0, B, F, 40, 4, 7, 0, 0 },
-	{ "int4, strided, cpu.avx512bf16", INT4, DOT, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0 },
-	{ "one token", INT4, CPU, STRIDED, SPREAD, 0, B, B, 1, 6, 0, 0, 0 },
-	{ "rounds of 7 tokens", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0 },
-	{ "rounds of one token", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, F, F, 6, 3, 1, 0, 0 },
-	{ "all tokens to one rank", INT4, CPU, CONTIGUOUS, SKEWED, 0, B, B, 33, 3, 0, 0, 0 },
-	{ "idle ranks", INT4, CPU, STRIDED, SPREAD, 1, B, B, 33, 4, 8, 0, 0 },
-	{ "idle and skewed", MXFP4, CPU, CONTIGUOUS, SKEWED, 1, B, B, 33, 2, 8, 0, 0 },
-	{ "a rank without experts", MXFP4, CPU, UNEVEN, SPREAD, 0, B, B, 20, 4, 6, 0, 0 },
-	{ "replicas", INT4, CPU, REPLICAS, SPREAD, 0, B, B, 40, 5, 9, 0, 0 },
-	{ "replicas, skewed", MXFP4, CPU, REPLICAS, SKEWED, 1, B, F, 40, 4, 9, 0, 0 },
-	{ "choices that are not routed", INT4, CPU, STRIDED, SOME_UNROUTED, 0, B, B, 31, 3, 5, 0, 0 },
-	{ "fp16 rows", INT4, CPU, STRIDED, SPREAD, 0, MOEK_F16, MOEK_F16, 12, 4, 0, 0, 0 },
-	{ "weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 21, 1, 4, 0, 1 },
-	{ "every expert of a token", INT4, PLAIN, STRIDED, SPREAD, 0, B, B, 5, 13, 2, 0, 0 },
-	{ "sums of ranks, bf16", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 1, 0 },
-	{ "sums of ranks, fp32", MXFP4, CPU, REPLICAS, SPREAD, 1, B, F, 40, 4, 7, 1, 0 },
-	{ "sums of ranks, not routed", MXFP4, CPU, STRIDED, SOME_UNROUTED, 0, B, F, 9, 4, 7, 1, 0 },
-	{ "sums of ranks, weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 9, 1, 0, 1, 1 },
+	{ "int4, contiguous, emulation", INT4, PLAIN, CONTIGUOUS, SPREAD, 0, B, B, 9, 4, 0, 0, 0, 0 },
+	{ "mxfp4, contiguous, emulation", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, B, F, 9, 4, 0, 0, 0, 0 },
+	{ "int4, strided, cpu", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 0, 0, 0, 0 },
+	{ "mxfp4, strided, cpu", MXFP4, CPU, STRIDED, SPREAD, 0, B, F, 40, 4, 0, 0, 0, 0 },
+	{ "int4, strided, cpu.plain", INT4, SLOW, STRIDED, SPREAD, 0, B, B, 12, 4, 0, 0, 0, 0 },
+	{ "int4 by int8, strided, cpu.avx512vnni", INT8, VNNI, STRIDED, SPREAD, 0, B, F, 40, 4, 7, 0, 0, 0 },
+	{ "mxfp4, contiguous, cpu.avx512vnni", MXFP4, VNNI, CONTIGUOUS, SPREAD, 0, B, F, 40, 4, 7, 0, 0, 0 },
+	{ "int4, strided, cpu.avx512bf16", INT4, DOT, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0, 0 },
+	{ "one token", INT4, CPU, STRIDED, SPREAD, 0, B, B, 1, 6, 0, 0, 0, 0 },
+	{ "rounds of 7 tokens", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0, 0 },
+	{ "rounds of one token", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, F, F, 6, 3, 1, 0, 0, 0 },
+	{ "all tokens to one rank", INT4, CPU, CONTIGUOUS, SKEWED, 0, B, B, 33, 3, 0, 0, 0, 0 },
+	{ "idle ranks", INT4, CPU, STRIDED, SPREAD, 1, B, B, 33, 4, 8, 0, 0, 0 },
+	{ "idle and skewed", MXFP4, CPU, CONTIGUOUS, SKEWED, 1, B, B, 33, 2, 8, 0, 0, 0 },
+	{ "a rank without experts", MXFP4, CPU, UNEVEN, SPREAD, 0, B, B, 20, 4, 6, 0, 0, 0 },
+	{ "replicas", INT4, CPU, REPLICAS, SPREAD, 0, B, B, 40, 5, 9, 0, 0, 0 },
+	{ "replicas, skewed", MXFP4, CPU, REPLICAS, SKEWED, 1, B, F, 40, 4, 9, 0, 0, 0 },
+	{ "choices that are not routed", INT4, CPU, STRIDED, SOME_UNROUTED, 0, B, B, 31, 3, 5, 0, 0, 0 },
+	{ "fp16 rows", INT4, CPU, STRIDED, SPREAD, 0, MOEK_F16, MOEK_F16, 12, 4, 0, 0, 0, 0 },
+	{ "rows that are not adjacent", INT4, CPU, STRIDED, SPREAD, 0, B, B, 21, 3, 4, 0, 0, 5 },
+	{ "weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 21, 1, 4, 0, 1, 0 },
+	{ "every expert of a token", INT4, PLAIN, STRIDED, SPREAD, 0, B, B, 5, 13, 2, 0, 0, 0 },
+	{ "sums of ranks, bf16", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 1, 0, 0 },
+	{ "sums of ranks, fp32", MXFP4, CPU, REPLICAS, SPREAD, 1, B, F, 40, 4, 7, 1, 0, 0 },
+	{ "sums of ranks, not routed", MXFP4, CPU, STRIDED, SOME_UNROUTED, 0, B, F, 9, 4, 7, 1, 0, 0 },
+	{ "sums of ranks, weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 9, 1, 0, 1, 1, 0 },
 };
 /* clang-format on */
 
@@ -571,7 +687,7 @@ static void check_equal(void)
 /* ---- faults ---- */
 
 static const struct job usual = { "",        INT4, PLAIN, STRIDED, SPREAD, 0, MOEK_BF16,
-	                          MOEK_BF16, 9,    4,     0,       0,      0 };
+	                          MOEK_BF16, 9,    4,     0,       0,      0, 0 };
 
 /** All were told the same: @status, and a text that names @failed_rank, with @part in
  * it. */
@@ -761,6 +877,26 @@ static void ranks_that_differ(struct moek_registry *registry)
 	moek_registry_close(other);
 }
 
+/** Change one byte of a router, in this process alone. */
+static void train_further(const struct moek_checkpoint *checkpoint)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+	for (uint64_t i = 0; i < moek_checkpoint_tensors(checkpoint); i++) {
+		struct moek_tensor tensor = { .struct_size = MOEK_INIT(TENSOR) };
+		uint32_t use = 0;
+
+		if (moek_checkpoint_tensor_at(checkpoint, i, &tensor, &use) == NULL ||
+		    use != MOEK_USE_ROUTER)
+			continue;
+		/* a private mapping: the file stays as it is */
+		if (mprotect((void *)((uintptr_t)tensor.data / page * page), page,
+		             PROT_READ | PROT_WRITE) == 0)
+			*(char *)(uintptr_t)tensor.data ^= 1;
+		return;
+	}
+}
+
 static void checkpoints_that_differ(struct moek_ep *ep, struct moek_registry *registry)
 {
 	const char *source = getenv("MOEK_TEST_SOURCE");
@@ -780,6 +916,11 @@ static void checkpoints_that_differ(struct moek_ep *ep, struct moek_registry *re
 	status = moek_ep_same_checkpoint(ep, checkpoint[rank == 1], &error);
 	expect_told(status, &error, MOEK_BAD_FILE, 1, "another checkpoint");
 	end_case("another checkpoint on one rank");
+	if (rank == 1)
+		train_further(checkpoint[0]);
+	status = moek_ep_same_checkpoint(ep, checkpoint[0], &error);
+	expect_told(status, &error, MOEK_BAD_FILE, 1, "another checkpoint");
+	end_case("another router on one rank");
 	moek_checkpoint_close(checkpoint[0]);
 	moek_checkpoint_close(checkpoint[1]);
 }
