@@ -222,6 +222,43 @@ START_TEST(a_symmetric_file_must_store_8_in_its_own_way)
 }
 END_TEST
 
+/* EX-ZP2 in both versions; EX-ZP3: taken for the other one, every weight is off by a
+ * scale, which nothing in an asymmetric file can tell. */
+START_TEST(zero_points_are_those_of_the_version_declared)
+{
+	static const struct {
+		const char *version;
+		uint32_t word;
+		int shift;
+	} cases[] = { { "gptq", 0x76543210, 0 },
+		      { "gptq_v2", 0x87654321, 0 },
+		      { "gptq", 0x87654321, 1 } };
+	struct eight eight = { .codes = gptq_codes,
+		               .zeros = &cases[_i].word,
+		               .scale_dtype = "F16" };
+	struct moek_checkpoint *checkpoint;
+	struct moek_error error = { .text = "" };
+	struct taken taken;
+	char config[256];
+
+	snprintf(config, sizeof(config),
+	         GPTQ "\"sym\":false,\"checkpoint_format\":\"%s\"", cases[_i].version);
+	configure(config);
+	add_eight(&eight);
+	checkpoint = open_ok(folder);
+	ck_assert_int_eq(take(checkpoint, 0, 0, &taken, &error), MOEK_OK);
+	for (unsigned n = 0; n < 8; n++)
+		for (unsigned k = 0; k < 8; k++) {
+			int zero = (int)n + 1 + cases[_i].shift;
+
+			ck_assert(weight_at(&taken.expert.gate, n, k) ==
+			          (float)((int)((k + n) % 16) - zero) * scales[n]);
+		}
+	drop(&taken);
+	moek_checkpoint_close(checkpoint);
+}
+END_TEST
+
 START_TEST(a_stored_15_means_16_and_warns_once)
 {
 	const uint32_t zeros = 0x7777777f;
@@ -486,6 +523,7 @@ int main(void)
 	tcase_add_loop_test(tests, reads_the_same_matrix_in_every_layout, 0,
 	                    (int)(sizeof(vectors) / sizeof(vectors[0])));
 	tcase_add_test(tests, a_symmetric_file_must_store_8_in_its_own_way);
+	tcase_add_loop_test(tests, zero_points_are_those_of_the_version_declared, 0, 3);
 	tcase_add_test(tests, a_stored_15_means_16_and_warns_once);
 	tcase_add_test(tests, columns_keep_their_groups_in_any_order);
 	tcase_add_test(tests, a_group_that_is_none_is_an_error);
