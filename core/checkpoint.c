@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CONFIG_MOST ((size_t)16 << 20) /* bytes of config.json */
 
@@ -70,6 +71,25 @@ static const struct moek_json *quantization_of(const struct moek_checkpoint *che
 	/* or as it was called once */
 	return now != NULL ? now
 	                   : moek_config_get(&checkpoint->config, "compression_config");
+}
+
+/** LoRA and its like are a folder of their own, without a model. */
+static int32_t check_adapter(const struct moek_checkpoint *checkpoint,
+                             struct moek_error *error_out)
+{
+	char *adapter = moek_join(checkpoint->folder, "adapter_config.json");
+	int is_adapter = adapter != NULL &&
+	                 access(checkpoint->config_path, F_OK) != 0 &&
+	                 access(adapter, F_OK) == 0;
+
+	free(adapter);
+	return is_adapter
+	               ? moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_LORA,
+	                           "%s: holds adapters (adapter_config.json) and no "
+	                           "model; merge them into their base model, or name "
+	                           "that one's folder",
+	                           checkpoint->folder)
+	               : MOEK_OK;
 }
 
 static int32_t read_config(struct moek_checkpoint *checkpoint,
@@ -621,8 +641,10 @@ static int32_t read_model(struct moek_checkpoint *checkpoint, const char *family
                           struct moek_error *error_out)
 {
 	const struct moek_codec *codec;
-	int32_t status = read_config(checkpoint, error_out);
+	int32_t status = check_adapter(checkpoint, error_out);
 
+	if (status == MOEK_OK)
+		status = read_config(checkpoint, error_out);
 	if (status == MOEK_OK)
 		status = family_file != NULL
 		                 ? read_family(checkpoint, family_file, error_out)

@@ -7,6 +7,7 @@
 #include "core/plain.h"
 #include "core/status.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,17 +37,89 @@ static int32_t make_tables(struct moek_files *files, size_t most, size_t names,
 	return MOEK_OK;
 }
 
-static int32_t open_single(struct moek_files *files, struct moek_error *error_out)
+static int ends_in(const char *name, const char *suffix)
+{
+	size_t length = strlen(name), end = strlen(suffix);
+
+	return length > end && strcmp(name + length - end, suffix) == 0;
+}
+
+/** What a folder without model.safetensors has. */
+struct others {
+	unsigned safetensors, unread; /* files of weights */
+	char first[256];              /* safetensors, or else of another kind */
+};
+
+static void look_for_others(const char *folder, struct others *others)
+{
+	static const char *const unread[] = { ".bin", ".pt", ".pth", ".gguf", ".ckpt" };
+	DIR *directory = opendir(folder);
+	const struct dirent *entry;
+
+	memset(others, 0, sizeof(*others));
+	while (directory != NULL && (entry = readdir(directory)) != NULL) {
+		const char *name = entry->d_name;
+		int is_unread = 0;
+
+		for (size_t i = 0; i < sizeof(unread) / sizeof(unread[0]); i++)
+			is_unread |= ends_in(name, unread[i]);
+		others->unread += (unsigned)is_unread;
+		if (ends_in(name, ".safetensors") && others->safetensors++ == 0)
+			snprintf(others->first, sizeof(others->first), "%s", name);
+		else if (is_unread && others->safetensors == 0)
+			snprintf(others->first, sizeof(others->first), "%s", name);
+	}
+	if (directory != NULL)
+		closedir(directory);
+}
+
+/** The path of the one file of weights: model.safetensors, or the only one there is. */
+static int32_t single_path(const struct moek_files *files, char **path_out,
+                           struct moek_error *error_out)
 {
 	char *path = moek_join(files->folder, "model.safetensors");
+	struct others others;
+
+	if (path != NULL && access(path, F_OK) != 0) {
+		look_for_others(files->folder, &others);
+		if (others.safetensors > 1 || others.unread > 0) {
+			free(path);
+			return moek_fail(
+				error_out, MOEK_BAD_FILE, 0,
+				others.safetensors > 1
+					? "%s: %u files end in .safetensors, the first "
+					  "is %s, and there is no "
+					  "model.safetensors.index.json that says what "
+			                  "is "
+					  "where"
+					: "%s: no safetensors: %u files of weights are "
+			                  "of "
+					  "other kinds, the first is %s; moek reads "
+					  "safetensors",
+				files->folder,
+				others.safetensors > 1 ? others.safetensors
+						       : others.unread,
+				moek_quote(others.first, strlen(others.first)).text);
+		}
+		if (others.safetensors == 1) {
+			free(path);
+			path = moek_join(files->folder, others.first);
+		}
+	}
+	*path_out = path;
+	return path != NULL ? MOEK_OK : moek_fail_memory(error_out, "path");
+}
+
+static int32_t open_single(struct moek_files *files, struct moek_error *error_out)
+{
+	char *path = NULL;
 	struct moek_safetensors *file = NULL;
 	const struct moek_name *names;
 	size_t count;
-	int32_t status;
+	int32_t status = single_path(files, &path, error_out);
 
-	if (path == NULL)
-		return moek_fail_memory(error_out, "path");
-	status = moek_safetensors_open(path, &file, error_out);
+	if (status == MOEK_OK)
+		status = moek_safetensors_open(path, &file, error_out);
 	free(path);
 	if (status != MOEK_OK)
 		return status;

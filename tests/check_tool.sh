@@ -160,6 +160,34 @@ shows "$err" 'hiden' 'which names it'
 exits 1 'a problem that all refuse exits 1' "$moek" explain --problem "$problem,lora=1"
 shows "$out" 'lora' 'and its report says why'
 
+# ---- folders that are not what they seem ----
+
+mkdir "$work/adapter" "$work/lone"
+echo '{ "peft_type": "LORA" }' >"$work/adapter/adapter_config.json"
+exits 3 'a folder of adapters is bad input' "$moek" inspect "$work/adapter"
+shows "$err" 'adapter: holds adapters \(adapter_config\.json\) and no model; merge' 'with what to do'
+cp "$bf16/config.json" "$work/lone"
+exits 3 'a folder without weights is bad input' "$moek" inspect "$work/lone"
+shows "$err" 'lone/model\.safetensors: No such file' 'and the file is named'
+touch "$work/lone/pytorch_model.bin"
+exits 3 'so is one with weights of another kind' "$moek" inspect "$work/lone"
+shows "$err" 'no safetensors: 1 files of weights are of other kinds, the first is pytorch_model\.bin' \
+	'which is named'
+cp "$bf16/model.safetensors" "$work/lone/consolidated.safetensors"
+rm "$work/lone/pytorch_model.bin"
+exits 0 'a lone file of another name is read' "$moek" inspect "$work/lone"
+cp "$bf16/model.safetensors" "$work/lone/second.safetensors"
+exits 3 'two files without an index are not' "$moek" inspect "$work/lone"
+shows "$err" '2 files end in \.safetensors, .* no model\.safetensors\.index\.json' 'and the index is missed'
+cp -r "$qwen" "$work/holes"
+chmod -R u+w "$work/holes"
+sed -i '/layers\.1\.mlp\.experts\.7\.up_proj\.weight_packed/d' "$work/holes/model.safetensors.index.json"
+exits 3 'an expert that is missing is bad input' "$moek" inspect "$work/holes"
+shows "$err" 'no tensor model\.layers\.1\.mlp\.experts\.7\.up_proj\.weight_packed; nearest: ' 'and named'
+rm "$work/holes/model-00002-of-00003.safetensors"
+exits 3 'and so is a shard' "$moek" inspect "$work/holes"
+shows "$err" 'model-00002-of-00003\.safetensors: No such file' 'by its name'
+
 # ---- every tensor ----
 
 exits 0 'inspect --tensors lists every tensor' "$moek" inspect "$qwen" --tensors --json
