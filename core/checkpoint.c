@@ -84,7 +84,7 @@ static int32_t check_adapter(const struct moek_checkpoint *checkpoint,
 
 	free(adapter);
 	return is_adapter
-	               ? moek_fail(error_out, MOEK_REFUSED, MOEK_RULE_LORA,
+	               ? moek_fail(error_out, MOEK_BAD_FILE, MOEK_RULE_LORA,
 	                           "%s: holds adapters (adapter_config.json) and no "
 	                           "model; merge them into their base model, or name "
 	                           "that one's folder",
