@@ -77,12 +77,13 @@ static int32_t describe_part(struct moek_expert_layer *layer, enum moek_part par
 	scheme->zero_points = !config->symmetric;
 	shape[0] = moek_scheme_groups(scheme, of.columns);
 	shape[1] = of.rows;
-	if (of.rows % PACK != 0)
-		return moek_fail(
-			error_out, MOEK_BAD_FILE, 0,
-			"%s: %s: AWQ packs eight rows, and %llu is no multiple of "
-			"that",
-			layer->config_path, layer->name, (unsigned long long)of.rows);
+	if (of.rows % PACK != 0 || of.columns % PACK != 0)
+		return moek_fail(error_out, MOEK_BAD_FILE, 0,
+		                 "%s: %s: AWQ packs eight codes, and %llu x %llu is no "
+		                 "multiple of that",
+		                 layer->config_path, layer->name,
+		                 (unsigned long long)of.rows,
+		                 (unsigned long long)of.columns);
 	status = moek_layer_need(layer, moek_layer_name(layer, 0, part, ".scales").text,
 	                         FLOATS, 2, shape, &tensor, error_out);
 	if (status != MOEK_OK)
@@ -167,14 +168,10 @@ static uint32_t code_at(const uint8_t *words, uint64_t line, uint64_t rows,
 static const void *turn_codes(struct moek_scratch *scratch, const void *words,
                               const struct moek_rows_of *of)
 {
-	uint64_t row_bytes = (of->columns + 1) / 2;
+	uint64_t row_bytes = of->columns / 2;
 	uint8_t *to = moek_scratch_take(scratch, of->rows * row_bytes, 4);
 
-	if (to == NULL)
-		return NULL;
-	if (of->columns % 2 != 0)
-		memset(to, 0, of->rows * row_bytes);
-	for (uint64_t first = 0; first < of->rows; first += PACK)
+	for (uint64_t first = 0; first < of->rows && to != NULL; first += PACK)
 		for (uint64_t c = 0; c < of->columns; c++)
 			for (uint64_t r = first; r < first + PACK; r++) {
 				uint32_t code = code_at(words, c, of->rows, r);

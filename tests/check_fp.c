@@ -375,6 +375,14 @@ START_TEST(a_variant_that_is_not_read_is_refused_by_name)
 }
 END_TEST
 
+START_TEST(blocks_must_fill_the_columns)
+{
+	configure(64, 48, forms[0].config);
+	add_fp4(&forms[0], NULL);
+	EXPECT_ERROR(MOEK_BAD_FILE, "intermediate 48 is no multiple of 32");
+}
+END_TEST
+
 START_TEST(scales_of_another_shape_are_named)
 {
 	struct form form = forms[0];
@@ -571,6 +579,7 @@ int main(void)
 	tcase_add_test(tests, the_first_glob_that_fits_says);
 	tcase_add_loop_test(tests, a_variant_that_is_not_read_is_refused_by_name, 0,
 	                    (int)(sizeof(refusals) / sizeof(refusals[0])));
+	tcase_add_test(tests, blocks_must_fill_the_columns);
 	tcase_add_test(tests, scales_of_another_shape_are_named);
 	tcase_add_test(tests, fp8_blocks_multiply_and_may_be_ragged);
 	tcase_add_test(tests, fp8_scales_of_rows_and_of_the_tensor);

@@ -25,6 +25,8 @@ static const struct {
 	{ "model\\.layers\\.(?:0|1)\\.", "model.layers.1.mlp", 1 },
 	{ "[0-9\\.x]+$", "1.x", 1 },
 	{ "[]x]+$", "]x", 1 },
+	{ "[](?]+$", "](?", 1 },
+	{ "[^](?]+$", "ab", 1 },
 	{ "[^.]+\\.\\w+$", "ab.c_9", 1 },
 	{ "\\S+ \\D$", "ab x", 1 },
 	{ "\\S+ \\D$", "ab 1", 0 },
@@ -79,6 +81,12 @@ START_TEST(refuses_a_pattern_of_any_length)
 		ck_assert(length < 490 ? status == MOEK_OK
 		                       : length < 510 || status == MOEK_REFUSED);
 		pattern[length] = 'a';
+	}
+	/* a class is longer there than here */
+	for (size_t length = 470; length < 515; length++) {
+		memset(pattern, 'a', length);
+		strcpy(pattern + length, "\\W");
+		moek_pattern_fits(pattern, "a", "here", &fits, &error);
 	}
 }
 END_TEST

@@ -438,6 +438,44 @@ START_TEST(a_variant_that_is_not_read_is_refused_by_name)
 }
 END_TEST
 
+START_TEST(sizes_that_words_do_not_fill_are_named)
+{
+	const struct eight gptq = { .codes = gptq_codes, .scale_dtype = "F16" };
+	const struct eight awq = { .codes = awq_codes,
+		                   .codes_turned = 1,
+		                   .scale_dtype = "F16" };
+
+	write_config("qwen3_moe", 8, 12,
+	             "\"quantization_config\":{" GPTQ "\"sym\":true}");
+	add_eight(&gptq);
+	EXPECT_ERROR(MOEK_BAD_FILE,
+	             "GPTQ packs eight codes, and 12 x 8 is no multiple");
+	write_config("qwen3_moe", 12, 8,
+	             "\"quantization_config\":{" GPTQ "\"sym\":true}");
+	EXPECT_ERROR(MOEK_BAD_FILE, "mlp.gate.weight");
+	write_config("qwen3_moe", 8, 12,
+	             "\"quantization_config\":{" AWQ "\"zero_point\":false}");
+	add_eight(&awq);
+	EXPECT_ERROR(MOEK_BAD_FILE, "AWQ packs eight codes, and 12 x 8 is no multiple");
+}
+END_TEST
+
+START_TEST(one_group_needs_no_order)
+{
+	static const int32_t order[8] = { 0 };
+	const struct eight eight = { .codes = gptq_codes,
+		                     .zeros = &gptq_zeros_v2,
+		                     .order = order,
+		                     .scale_dtype = "F16" };
+
+	configure(
+		"\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":-1,\"sym\":false,"
+		"\"desc_act\":true,\"checkpoint_format\":\"gptq_v2\"");
+	add_eight(&eight);
+	expect_eight(AS_GIVEN, "gptq v2 int4 asymmetric, channel");
+}
+END_TEST
+
 START_TEST(a_missing_tensor_is_named)
 {
 	const struct eight gptq = { .codes = gptq_codes, .scale_dtype = "F16" };
@@ -529,6 +567,8 @@ int main(void)
 	tcase_add_test(tests, a_group_that_is_none_is_an_error);
 	tcase_add_loop_test(tests, a_variant_that_is_not_read_is_refused_by_name, 0,
 	                    (int)(sizeof(refusals) / sizeof(refusals[0])));
+	tcase_add_test(tests, sizes_that_words_do_not_fill_are_named);
+	tcase_add_test(tests, one_group_needs_no_order);
 	tcase_add_test(tests, a_missing_tensor_is_named);
 	tcase_add_loop_test(tests, follows_the_rules_that_exempt_modules, 0,
 	                    (int)(sizeof(exemptions) / sizeof(exemptions[0])));

@@ -511,12 +511,14 @@ static void check_sums(const struct run *run, const float *whole, const float *s
 }
 
 static const char *const models[] = { "tiny-qwen3moe-bf16", "tiny-qwen3moe-ct-sym-g32",
-	                              "tiny-gptoss-mxfp4" };
+	                              "tiny-gptoss-mxfp4",
+	                              "tiny-qwen3moe-gptq-sym-g32",
+	                              "tiny-qwen3moe-quark-mxfp4" };
 
-/** Model _i % 3 on emulation, and the two that cpu has on it: 2, 3 and 4 shards. */
+/** All models on emulation, and three on cpu: 2, 3 and 4 shards. */
 START_TEST(outputs_of_all_shards_add_up_to_the_whole)
 {
-	const char *path = fixture(models[_i < 3 ? _i : _i - 2]);
+	const char *path = fixture(models[_i < 5 ? _i : _i - 4]);
 	struct moek_checkpoint *whole = open_shard(path, 0, 1);
 	struct run run = { .registry = open_registry() };
 	static const uint32_t counts[] = { 2, 3, 4 };
@@ -530,7 +532,7 @@ START_TEST(outputs_of_all_shards_add_up_to_the_whole)
 	want = calloc(all, sizeof(float));
 	run.backend = "require emulation";
 	run_layer(&run, whole, 1, NULL, 0, want, magnitudes);
-	run.backend = _i < 3 ? "require emulation" : "require cpu";
+	run.backend = _i < 5 ? "require emulation" : "require cpu";
 	run_layer(&run, whole, 1, NULL, 0, want, NULL);
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
 		float *sum = calloc(all, sizeof(float));
@@ -830,7 +832,7 @@ int main(void)
 	tcase_add_checked_fixture(tests, set_up, kit_clean);
 	tcase_add_loop_test(tests, shards_are_the_whole_side_by_side, 0,
 	                    2 * (int)MADES);
-	tcase_add_loop_test(tests, outputs_of_all_shards_add_up_to_the_whole, 0, 5);
+	tcase_add_loop_test(tests, outputs_of_all_shards_add_up_to_the_whole, 0, 8);
 	tcase_add_loop_test(tests,
 	                    outputs_of_a_partition_of_experts_add_up_to_the_whole, 0,
 	                    2 * (int)(sizeof(partitions) / sizeof(partitions[0])));

@@ -178,7 +178,7 @@ rm "$work/lone/pytorch_model.bin"
 exits 0 'a lone file of another name is read' "$moek" inspect "$work/lone"
 cp "$bf16/model.safetensors" "$work/lone/second.safetensors"
 exits 3 'two files without an index are not' "$moek" inspect "$work/lone"
-shows "$err" '2 files end in \.safetensors, .* no model\.safetensors\.index\.json' 'and the index is missed'
+shows "$err" '2 files end in \.safetensors, the first is [a-z]+\.safetensors, .* no model\.safetensors\.index\.json' 'and the index is missed'
 cp -r "$qwen" "$work/holes"
 chmod -R u+w "$work/holes"
 sed -i '/layers\.1\.mlp\.experts\.7\.up_proj\.weight_packed/d' "$work/holes/model.safetensors.index.json"
