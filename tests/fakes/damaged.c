@@ -24,7 +24,7 @@
 /** plugins/emulation/plugin.c, compiled with its symbol renamed. */
 extern const struct moek_plugin moek_emulation_v1;
 
-static enum {
+static enum fault {
 	NONE,
 	DROPPED,
 	ZERO,
@@ -262,7 +262,7 @@ static int32_t open_plugin(const struct moek_host *host, void **plugin_out)
 	fault = NONE;
 	for (int i = 0; i < FAULTS; i++)
 		if (strcmp(faults[i], name) == 0)
-			fault = i;
+			fault = (enum fault)i;
 	return moek_emulation_v1.open(host, plugin_out);
 }
 
