@@ -19,6 +19,8 @@ root=$stage$prefix
 for file in bin/moek lib/libmoek.so lib/moek/emulation.so libexec/moek/moek-probe include/moek/moek.h \
 	include/moek/experts.h include/moek/problem.h include/moek/formats.h \
 	lib/pkgconfig/moek.pc lib/pkgconfig/moek-plugin.pc share/man/man1/moek.1 \
+	share/man/man3/libmoek.3 share/man/man5/moek.ini.5 share/man/man7/moek-plugin.7 \
+	share/man/man7/moek-reasons.7 \
 	share/bash-completion/completions/moek etc/moek/moek.ini; do
 	check "$file is installed" [ -f "$root/$file" ]
 done

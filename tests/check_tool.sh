@@ -23,7 +23,7 @@ shows "$out" '^exit codes: 0 done; 1 refused' 'and shows the exit codes'
 exits 0 '--version succeeds' "$moek" --version
 shows "$out" '^moek [0-9]+\.[0-9]+\.[0-9]+$' 'and is one line'
 check 'and is that of the manual' grep -qF "\"$out\"" "$MOEK_TEST_SOURCE/../tools/moek.1"
-for command in list explain inspect run bench "bench load" convert place verify print-config; do
+for command in list explain inspect run bench "bench load" convert place verify reasons print-config; do
 	exits 0 "$command --help succeeds" "$moek" $command --help
 	printf '%s\n' "$out" | grep -o '^  --[a-z-]*' | tr -d ' ' >"$work/$command.options"
 	for option in config plugin-dir backend threads json help; do
@@ -438,7 +438,7 @@ fi
 cat "$work"/*.options | sort -u | while read -r option; do
 	manual=$(printf '%s' "$option" | sed 's/-/\\\\-/g')
 	grep -Eq "^\.BI? ([^ ]* .*)?$manual( |\$)" "$MOEK_TEST_SOURCE/../tools/moek.1" || echo "the manual lacks $option"
-	for command in list explain inspect run bench "bench load" place print-config; do
+	for command in list explain inspect run bench "bench load" place reasons print-config; do
 		grep -qx -- "$option" "$work/$command.options" || continue
 		bash -c '. "$1"; COMP_WORDS=(moek $2 "$3")
 			COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); compopt() { :; }

@@ -145,6 +145,10 @@ static const struct command commands[] = {
 	  COMMAND_PLACE, 1, command_place },
 	{ "verify", "PLUGIN.so", "hold a plugin to the contract, and certify it",
 	  verify_text, COMMAND_VERIFY, 1, command_verify },
+	{ "reasons", "[REASON]", "why a backend was not used, and what to do about it",
+	  "Prints each reason that a refusal can have, or the one whose number or\n"
+	  "name is REASON: its cause, how to see it, and how to mend it.\n",
+	  COMMAND_REASONS, 0, command_reasons },
 	{ "print-config", "", "every setting in force and where it came from",
 	  "Prints each effective setting with its source, and those it overrode.\n",
 	  COMMAND_PRINT_CONFIG, 0, command_print_config },

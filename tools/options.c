@@ -11,7 +11,8 @@
 
 #define ALL                                                                            \
 	(COMMAND_LIST | COMMAND_EXPLAIN | COMMAND_INSPECT | COMMAND_RUN |              \
-	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_PLACE | COMMAND_VERIFY)
+	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_PLACE |            \
+	 COMMAND_VERIFY | COMMAND_REASONS)
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
@@ -29,6 +30,7 @@ enum option_id {
 	OPTION_OPEN,
 	OPTION_PROBLEM,
 	OPTION_AGAINST,
+	OPTION_MAN,
 	OPTION_TENSORS,
 	OPTION_TO,
 	OPTION_TOKENS,
@@ -95,6 +97,8 @@ static const struct line {
 	                     "a problem in place of a checkpoint" },
 	[OPTION_AGAINST] = { "against", "FILE", COMMAND_RUN,
 	                     "compare with the outputs in this safetensors file" },
+	[OPTION_MAN] = { "man", NULL, COMMAND_REASONS,
+	                 "print the manual's page moek-reasons(7)" },
 	[OPTION_TENSORS] = { "tensors", NULL, COMMAND_INSPECT,
 	                     "list every tensor: shape, use, range, zeros, NaN" },
 	[OPTION_TO] = { "to", "SCHEME", COMMAND_CONVERT,
@@ -104,20 +108,21 @@ static const struct line {
 	[OPTION_SEED] = { "seed", "N", COMMAND_RUN | COMMAND_VERIFY,
 	                  "of the random values; 1" },
 	[OPTION_LAYER] = { "layer", "N",
-	                   COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
-	                           COMMAND_BENCH_LOAD,
+	                   COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN |
+	                           COMMAND_INSPECT | COMMAND_BENCH_LOAD,
 	                   "layers.N alone" },
 	[OPTION_LAYERS] = { "layers", "A-B",
-	                    COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT |
-	                            COMMAND_BENCH_LOAD,
+	                    COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN |
+	                            COMMAND_INSPECT | COMMAND_BENCH_LOAD,
 	                    "layers.A to layers.B" },
 	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | COMMAND_EXPLAIN | COMMAND_BENCH,
 	                  "bf16, fp16 or fp32 input and output" },
 	[OPTION_INPUTS] = { "activations", "HOW", COMMAND_RUN | COMMAND_EXPLAIN,
 	                    "a16, int8, mxfp4_even ... in place of the checkpoint's" },
 	[OPTION_FAMILY_FILE] = { "family-file", "FILE",
-	                         COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_BENCH_LOAD |
-	                                 COMMAND_INSPECT | COMMAND_CONVERT,
+	                         COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN |
+	                                 COMMAND_BENCH_LOAD | COMMAND_INSPECT |
+	                                 COMMAND_CONVERT,
 	                         "an INI that describes a model moek does not know" },
 	[OPTION_SHARD] = { "shard", "R/N",
 	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
@@ -361,6 +366,9 @@ static int take_option(enum option_id option, const char *value,
 	case OPTION_AGAINST:
 		options->against = value;
 		return TOOL_DONE;
+	case OPTION_MAN:
+		options->man = 1;
+		return TOOL_DONE;
 	case OPTION_TENSORS:
 		options->tensors = 1;
 		return TOOL_DONE;
@@ -464,6 +472,10 @@ static int check_operands(const struct command *command, int argc, char **argv,
 
 	if (left > 0 && command->checkpoint && options->problem == NULL) {
 		options->checkpoint = argv[optind++];
+		left--;
+	}
+	if (left > 0 && command->bit == COMMAND_REASONS) {
+		options->reason = argv[optind++];
 		left--;
 	}
 	if (left > 0 && command->checkpoint == 2) {

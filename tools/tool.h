@@ -34,6 +34,7 @@ struct options {
 	const char *against;
 	const char *family_file;
 	const char *to;
+	const char *reason;
 	const char *experts;    /* local ones */
 	uint32_t shard, shards; /* 0 of 0: the whole */
 	uint64_t threads, tokens, seed;
@@ -42,7 +43,7 @@ struct options {
 	uint32_t type;      /* enum moek_type of input and output, or 0 */
 	uint32_t inputs;    /* enum moek_activations, if `activations` is set */
 	uint32_t open; /* list: open the plugins */
-	uint32_t checks, json, tensors;
+	uint32_t checks, json, tensors, man;
 	/* of bench: */
 	struct list token_list, thread_list;
 	const char *shape, *scheme, *activations, *routing, *compare, *plot;
@@ -82,9 +83,11 @@ enum {
 	COMMAND_BENCH_LOAD = 64,
 	COMMAND_CONVERT = 128,
 	COMMAND_VERIFY = 256,
-	COMMAND_PLACE = 512
+	COMMAND_PLACE = 512,
+	COMMAND_REASONS = 1024
 };
 
+int command_reasons(const struct options *options);
 int command_verify(const struct options *options); /* verify/verify.c */
 /* list.c, explain.c, inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit
  * code. */
