@@ -96,6 +96,32 @@ exits 0 'and answers' examples/lm/moek-lm "$models/tiny-qwen3moe-ct-sym-g32" \
 check 'the right number' [ "$out" = 933 ]
 unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 
+# ---- a plugin of one's own, against what is installed ----
+
+PKG_CONFIG_PATH=$root/lib/pkgconfig
+PKG_CONFIG_SYSROOT_DIR=$stage
+export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+exits 2 'a name that is none is refused' "$root/bin/moek" new-plugin My_Moe
+shows "$err" 'My_Moe: a name has 1 to 40 of a-z' 'with what names are'
+printf '[registry]\nschema = 1\nprobe_helper = %s\n' "$root/libexec/moek/moek-probe" >staged.ini
+MOEK_CONFIG=$work/staged.ini # where it is, not where it will be
+exits 0 'moek new-plugin writes a folder' "$root/bin/moek" new-plugin my-moe
+exits 1 'but not over one' "$root/bin/moek" new-plugin my-moe
+exits 0 'it builds with make' make -C my-moe CC="$cc" CFLAGS="$cflags"
+exits 0 'and passes moek verify untouched' make -C my-moe check CC="$cc" MOEK="$root/bin/moek"
+shows "$out" '^# certificate: complete$' 'with a complete certificate'
+if command -v autoreconf >/dev/null && command -v libtoolize >/dev/null; then
+	autotools() {
+		(cd my-moe && autoreconf -i && mkdir build && cd build &&
+			../configure -q CC="$cc" CFLAGS="$cflags" && make -s && make -s check MOEK="$root/bin/moek")
+	}
+	exits 0 'and with autotools' autotools
+	shows "$out" '^# certificate: complete$' 'as completely'
+else
+	skipped 'and with autotools' 'they are not installed'
+fi
+unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+
 exits 0 'make uninstall succeeds' make -C "$MOEK_TEST_BUILD" uninstall DESTDIR="$stage"
 check 'and leaves only what others put there' [ \
 	"$(find "$stage" ! -type d | sed "s|^$root/||" | sort)" = lib/moek/plain.so ]

@@ -23,7 +23,7 @@ shows "$out" '^exit codes: 0 done; 1 refused' 'and shows the exit codes'
 exits 0 '--version succeeds' "$moek" --version
 shows "$out" '^moek [0-9]+\.[0-9]+\.[0-9]+$' 'and is one line'
 check 'and is that of the manual' grep -qF "\"$out\"" "$MOEK_TEST_SOURCE/../tools/moek.1"
-for command in list explain inspect run bench "bench load" convert place verify reasons print-config; do
+for command in list explain inspect run bench "bench load" convert place verify new-plugin reasons print-config; do
 	exits 0 "$command --help succeeds" "$moek" $command --help
 	printf '%s\n' "$out" | grep -o '^  --[a-z-]*' | tr -d ' ' >"$work/$command.options"
 	for option in config plugin-dir backend threads json help; do

@@ -145,6 +145,11 @@ static const struct command commands[] = {
 	  COMMAND_PLACE, 1, command_place },
 	{ "verify", "PLUGIN.so", "hold a plugin to the contract, and certify it",
 	  verify_text, COMMAND_VERIFY, 1, command_verify },
+	{ "new-plugin", "NAME",
+	  "begin a plugin of one's own, with a backend that is whole",
+	  "Writes the folder NAME: NAME.c, a small backend that passes moek verify,\n"
+	  "a Makefile, and files for autotools. It builds against an installed moek.\n",
+	  COMMAND_NEW_PLUGIN, 1, command_new_plugin },
 	{ "reasons", "[REASON]", "why a backend was not used, and what to do about it",
 	  "Prints each reason that a refusal can have, or the one whose number or\n"
 	  "name is REASON: its cause, how to see it, and how to mend it.\n",
@@ -274,9 +279,10 @@ static int run_command(const struct command *command, int argc, char **argv)
 	int code = options_parse(command, argc, argv, &options, &help);
 
 	if (code == TOOL_DONE)
-		code = help                       ? print_help(command)
-		       : options.parallel != NULL ? ranks_run(command, &options, arguments)
-		                                  : command->run(&options);
+		code = help ? print_help(command)
+		       : options.parallel != NULL
+		               ? ranks_run(command, &options, arguments)
+		               : command->run(&options);
 	options_free(&options);
 	return code;
 }

@@ -12,7 +12,7 @@
 #define ALL                                                                            \
 	(COMMAND_LIST | COMMAND_EXPLAIN | COMMAND_INSPECT | COMMAND_RUN |              \
 	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_PLACE |            \
-	 COMMAND_VERIFY | COMMAND_REASONS)
+	 COMMAND_VERIFY | COMMAND_REASONS | COMMAND_NEW_PLUGIN)
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
@@ -489,8 +489,9 @@ static int check_operands(const struct command *command, int argc, char **argv,
 	if (command->checkpoint && options->checkpoint == NULL &&
 	    options->problem == NULL) {
 		tool_say("%s: needs %s; moek %s --help", command->name,
-		         command->bit == COMMAND_VERIFY ? "a PLUGIN.so"
-		                                        : "a CHECKPOINT folder",
+		         command->bit == COMMAND_VERIFY       ? "a PLUGIN.so"
+		         : command->bit == COMMAND_NEW_PLUGIN ? "a NAME"
+		                                              : "a CHECKPOINT folder",
 		         command->name);
 		return TOOL_USAGE;
 	}

@@ -84,9 +84,11 @@ enum {
 	COMMAND_CONVERT = 128,
 	COMMAND_VERIFY = 256,
 	COMMAND_PLACE = 512,
-	COMMAND_REASONS = 1024
+	COMMAND_REASONS = 1024,
+	COMMAND_NEW_PLUGIN = 2048
 };
 
+int command_new_plugin(const struct options *options);
 int command_reasons(const struct options *options);
 int command_verify(const struct options *options); /* verify/verify.c */
 /* list.c, explain.c, inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit
