@@ -103,17 +103,17 @@ PKG_CONFIG_SYSROOT_DIR=$stage
 export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 exits 2 'a name that is none is refused' "$root/bin/moek" new-plugin My_Moe
 shows "$err" 'My_Moe: a name has 1 to 40 of a-z' 'with what names are'
-printf '[registry]\nschema = 1\nprobe_helper = %s\n' "$root/libexec/moek/moek-probe" >staged.ini
-MOEK_CONFIG=$work/staged.ini # where it is, not where it will be
+printf '#!/bin/sh\nexec "%s" "$@" --config "%s"\n' "$root/bin/moek" "$work/verify.ini" >staged-moek
+chmod +x staged-moek # looks for moek-probe where it is, not where it will be
 exits 0 'moek new-plugin writes a folder' "$root/bin/moek" new-plugin my-moe
 exits 1 'but not over one' "$root/bin/moek" new-plugin my-moe
 exits 0 'it builds with make' make -C my-moe CC="$cc" CFLAGS="$cflags"
-exits 0 'and passes moek verify untouched' make -C my-moe check CC="$cc" MOEK="$root/bin/moek"
+exits 0 'and passes moek verify untouched' make -C my-moe check CC="$cc" MOEK="$work/staged-moek"
 shows "$out" '^# certificate: complete$' 'with a complete certificate'
 if command -v autoreconf >/dev/null && command -v libtoolize >/dev/null; then
 	autotools() {
 		(cd my-moe && autoreconf -i && mkdir build && cd build &&
-			../configure -q CC="$cc" CFLAGS="$cflags" && make -s && make -s check MOEK="$root/bin/moek")
+			../configure -q CC="$cc" CFLAGS="$cflags" && make -s && make -s check MOEK="$work/staged-moek")
 	}
 	exits 0 'and with autotools' autotools
 	shows "$out" '^# certificate: complete$' 'as completely'
