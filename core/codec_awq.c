@@ -158,39 +158,63 @@ static int32_t find_part(const struct moek_expert_layer *layer, uint64_t expert,
 /** Which nibble of its word row r is: r % 8 stands at place[r % 8]. */
 static const uint32_t place[PACK] = { 0, 4, 1, 5, 2, 6, 3, 7 };
 
-static uint32_t code_at(const uint8_t *words, uint64_t line, uint64_t rows,
-                        uint64_t row)
+/** Eight columns of eight rows: word i of @block is column i, and then row i. Nibbles
+ * change places with those across the diagonal: in halves, in quarters, one by one. */
+static void turn_block(uint32_t *block)
 {
-	return moek_nibble(words + line * rows / 2 + row / PACK * 4, place[row % PACK]);
+	uint32_t mask = 0x0000ffffu;
+
+	for (uint32_t step = PACK / 2; step != 0; step /= 2, mask ^= mask << 4 * step)
+		for (uint32_t i = 0; i < PACK; i++) {
+			uint32_t other;
+
+			if ((i & step) != 0)
+				continue;
+			other = (block[i] >> 4 * step ^ block[i + step]) & mask;
+			block[i + step] ^= other;
+			block[i] ^= other << 4 * step;
+		}
 }
 
 /** [columns][rows], eight rows a word, to rows of nibbles. */
 static const void *turn_codes(struct moek_scratch *scratch, const void *words,
                               const struct moek_rows_of *of)
 {
-	uint64_t row_bytes = of->columns / 2;
+	uint64_t row_bytes = of->columns / 2, line = of->rows / 2;
+	const uint8_t *from = words;
 	uint8_t *to = moek_scratch_take(scratch, of->rows * row_bytes, 4);
+	uint32_t block[PACK];
 
+	/* columns are rows of another matrix: a multiple of 8 too */
 	for (uint64_t first = 0; first < of->rows && to != NULL; first += PACK)
-		for (uint64_t c = 0; c < of->columns; c++)
-			for (uint64_t r = first; r < first + PACK; r++) {
-				uint32_t code = code_at(words, c, of->rows, r);
-				uint8_t *byte = to + r * row_bytes + c / 2;
-
-				*byte = (uint8_t)(c % 2 == 0 ? code
-				                             : *byte | code << 4);
-			}
+		for (uint64_t c = 0; c < of->columns; c += PACK) {
+			for (uint64_t i = 0; i < PACK; i++)
+				memcpy(&block[i], from + (c + i) * line + first / 2,
+				       sizeof(block[i]));
+			turn_block(block);
+			for (uint64_t i = 0; i < PACK; i++)
+				memcpy(to + (first + i) * row_bytes + c / 2,
+				       &block[place[i]], sizeof(block[0]));
+		}
 	return to;
 }
 
 static uint8_t *turn_zeros(struct moek_scratch *scratch, const void *words,
                            const struct moek_rows_of *of, uint64_t groups)
 {
+	const uint8_t *from = words;
 	uint8_t *to = moek_scratch_take(scratch, of->rows * groups, 1);
 
-	for (uint64_t g = 0; g < groups && to != NULL; g++)
-		for (uint64_t r = 0; r < of->rows; r++)
-			to[r * groups + g] = (uint8_t)code_at(words, g, of->rows, r);
+	for (uint64_t first = 0; first < of->rows && to != NULL; first += PACK)
+		for (uint64_t g = 0; g < groups; g++) {
+			uint32_t word;
+
+			memcpy(&word, from + g * of->rows / 2 + first / 2,
+			       sizeof(word));
+			for (uint64_t i = 0; i < PACK; i++)
+				to[(first + i) * groups + g] =
+					(uint8_t)(word >> 4 * place[i] & 15);
+		}
 	return to;
 }
 
