@@ -18,6 +18,8 @@ exits 2 'no command is a usage error' "$moek"
 shows "$err" '^usage: moek COMMAND' 'and shows the usage on stderr'
 exits 2 'an unknown command is a usage error' "$moek" frobnicate
 shows "$err" 'frobnicate: no such command' 'which names it'
+exits 2 'an option before the command is a usage error' "$moek" --threads 2 list
+shows "$err" '^moek: --threads: options follow the command' 'which says where it goes'
 exits 0 '--help succeeds' "$moek" --help
 shows "$out" '^exit codes: 0 done; 1 refused' 'and shows the exit codes'
 exits 0 '--version succeeds' "$moek" --version

@@ -305,6 +305,11 @@ static int dispatch(int argc, char **argv)
 		return TOOL_DONE;
 	}
 	command = find_command(argc, argv, &words);
+	if (argv[1][0] == '-') {
+		tool_say("%s: options follow the command: moek COMMAND %s ...", argv[1],
+		         argv[1]);
+		return TOOL_USAGE;
+	}
 	if (command == NULL) {
 		tool_say("%s: no such command; moek --help lists them", argv[1]);
 		return TOOL_USAGE;
