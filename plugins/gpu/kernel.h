@@ -5,18 +5,31 @@
  * tests/gpu/fibers.c). Kernels are therefore written in the C subset: no
  * templates, no references, "struct x" spelled out, one by-value struct as argument.
  *
- * A wave has 32 lanes. 16-bit floats travel as bits: gpu_u32 holds a pair, the lower
- * column in the low half. Every lane of a wave must reach a wave operation
- * (gpu_shuffle, gpu_ballot, gpu_wmma_*), every thread of a block a gpu_barrier; the
- * fibers check it.
+ * A wave has GPU_WAVE lanes: 32, or 64 where that is defined before this is included;
+ * matrix operations of 64 lanes are in mfma.h. 16-bit floats travel as bits: gpu_u32
+ * holds a pair, the lower column in the low half. Every lane of a wave must reach a
+ * wave operation (gpu_shuffle, gpu_ballot, gpu_wmma_*), every thread of a block a
+ * gpu_barrier; the fibers check it.
  */
 #ifndef MOEK_GPU_KERNEL_H
 #define MOEK_GPU_KERNEL_H
+
+#include "args.h"
 
 typedef unsigned char gpu_u8;
 typedef unsigned short gpu_u16;
 typedef unsigned int gpu_u32;
 typedef unsigned long long gpu_u64;
+
+#ifndef GPU_WAVE
+#define GPU_WAVE 32
+#endif
+/** One bit for each lane of a wave. */
+#if GPU_WAVE == 64
+typedef gpu_u64 gpu_lanes;
+#else
+typedef gpu_u32 gpu_lanes;
+#endif
 
 /** 16 bytes, the widest load. */
 struct gpu_u32x4 {
@@ -166,6 +179,7 @@ GPU_DEVICE float gpu_dot2_f16(gpu_u32 a, gpu_u32 b, float c)
 	                              __builtin_bit_cast(gpu__f16x2, b), c, false);
 }
 
+#if GPU_WAVE == 32
 GPU_DEVICE float gpu_dot2_bf16(gpu_u32 a, gpu_u32 b, float c)
 {
 	return __builtin_amdgcn_fdot2_f32_bf16(__builtin_bit_cast(gpu__bf16x2, a),
@@ -192,31 +206,39 @@ GPU_DEVICE struct gpu_tile gpu_wmma_bf16(struct gpu_fragment a, struct gpu_fragm
 					  __builtin_bit_cast(gpu__i16x16, b),
 					  __builtin_bit_cast(gpu__f32x8, c)));
 }
+#endif
 
 /* value of lane (own lane ^ mask) */
 GPU_DEVICE float gpu_shuffle_xor(float value, gpu_u32 mask)
 {
-	gpu_u32 lane = __builtin_amdgcn_mbcnt_lo(~0u, 0) ^ mask;
+	gpu_u32 lane = __builtin_amdgcn_mbcnt_lo(~0u, 0);
 
+	if (GPU_WAVE == 64)
+		lane = __builtin_amdgcn_mbcnt_hi(~0u, lane);
+	lane ^= mask;
 	return gpu_float((gpu_u32)__builtin_amdgcn_ds_bpermute((int)(lane << 2),
 	                                                       (int)gpu_bits(value)));
 }
 
 /* bit l is set where lane l says yes */
-GPU_DEVICE gpu_u32 gpu_ballot(int yes)
+GPU_DEVICE gpu_lanes gpu_ballot(int yes)
 {
+#if GPU_WAVE == 64
+	return __builtin_amdgcn_ballot_w64(yes != 0);
+#else
 	return __builtin_amdgcn_ballot_w32(yes != 0);
+#endif
 }
 
-GPU_DEVICE gpu_u32 gpu_count_ones(gpu_u32 bits)
+GPU_DEVICE gpu_u32 gpu_count_ones(gpu_lanes bits)
 {
-	return (gpu_u32)__builtin_popcount(bits);
+	return (gpu_u32)__builtin_popcountll(bits);
 }
 
 /* number of the lowest bit that is set; bits is not 0 */
-GPU_DEVICE gpu_u32 gpu_first_one(gpu_u32 bits)
+GPU_DEVICE gpu_u32 gpu_first_one(gpu_lanes bits)
 {
-	return (gpu_u32)__builtin_ctz(bits);
+	return (gpu_u32)__builtin_ctzll(bits);
 }
 
 /* byte i of the result is byte (selector byte i) of high:low; selectors are 0..7 */
@@ -335,6 +357,7 @@ GPU_DEVICE float gpu_dot2_bf16(gpu_u32 a, gpu_u32 b, float c)
 	return fmaf(gpu_float(a & 0xffff0000u), gpu_float(b & 0xffff0000u), c);
 }
 
+#if GPU_WAVE == 32
 /* not for speed: the layout of the AMD instruction, by shuffles */
 #define GPU__WMMA(dot2)                                                                \
 	gpu_u32 lane = threadIdx.x & 31, column[8], k, i;                              \
@@ -370,14 +393,57 @@ GPU_DEVICE gpu_u32 gpu_ballot(int yes)
 	return __ballot_sync(~0u, yes);
 }
 
-GPU_DEVICE gpu_u32 gpu_count_ones(gpu_u32 bits)
+#else
+/* A wave of 64 lanes is two warps that meet at a barrier of their own and share what
+ * they post. For checking, not for speed. */
+enum { GPU__POSTED = 20, GPU__MOST_WAVES = 4 };
+
+GPU_DEVICE void gpu__meet()
 {
-	return (gpu_u32)__popc(bits);
+	asm volatile("bar.sync %0, 64;" ::"r"(1u + threadIdx.x / 64u) : "memory");
 }
 
-GPU_DEVICE gpu_u32 gpu_first_one(gpu_u32 bits)
+/* where the lanes of this wave post up to GPU__POSTED words each; lane 0's */
+GPU_DEVICE gpu_u32 *gpu__posted()
 {
-	return (gpu_u32)__ffs((int)bits) - 1u;
+	__shared__ gpu_u32 posted[GPU__MOST_WAVES][64][GPU__POSTED];
+
+	return posted[threadIdx.x / 64u][0];
+}
+
+GPU_DEVICE float gpu_shuffle_xor(float value, gpu_u32 mask)
+{
+	gpu_u32 *posted = gpu__posted(), lane = threadIdx.x & 63u;
+	float out;
+
+	posted[lane * GPU__POSTED] = gpu_bits(value);
+	gpu__meet();
+	out = gpu_float(posted[(lane ^ mask) * GPU__POSTED]);
+	gpu__meet();
+	return out;
+}
+
+GPU_DEVICE gpu_u64 gpu_ballot(int yes)
+{
+	gpu_u32 *posted = gpu__posted(), lane = threadIdx.x & 63u;
+	gpu_u64 bits;
+
+	posted[lane * GPU__POSTED] = __ballot_sync(~0u, yes);
+	gpu__meet();
+	bits = (gpu_u64)posted[32 * GPU__POSTED] << 32 | posted[0];
+	gpu__meet();
+	return bits;
+}
+#endif
+
+GPU_DEVICE gpu_u32 gpu_count_ones(gpu_lanes bits)
+{
+	return (gpu_u32)__popcll(bits);
+}
+
+GPU_DEVICE gpu_u32 gpu_first_one(gpu_lanes bits)
+{
+	return (gpu_u32)__ffsll((long long)bits) - 1u;
 }
 
 GPU_DEVICE gpu_u32 gpu_pick_bytes(gpu_u32 high, gpu_u32 low, gpu_u32 selector)
@@ -404,7 +470,7 @@ GPU_DEVICE gpu_u32 gpu_pick_bytes(gpu_u32 high, gpu_u32 low, gpu_u32 selector)
 #define GPU_SHARED(type, name, count)                                                  \
 	static type name[count] __attribute__((section("gpu_lds"), aligned(16)))
 
-/** Post @value, wait for the wave, give back the 32 posted pointers; then
+/** Post @value, wait for the wave, give back the pointers that its lanes posted; then
  * gpu_cpu_done() keeps them alive until all have read. */
 gpu_u32 gpu_cpu_thread(void);
 gpu_u32 gpu_cpu_block(int axis);
@@ -552,32 +618,31 @@ GPU_DEVICE struct gpu_tile gpu_wmma_bf16(struct gpu_fragment a, struct gpu_fragm
 GPU_DEVICE float gpu_shuffle_xor(float value, gpu_u32 mask)
 {
 	const void *const *wave = gpu_cpu_post(&value);
-	float out = *(const float *)wave[(gpu_thread() & 31u) ^ mask];
+	float out = *(const float *)wave[(gpu_thread() & (GPU_WAVE - 1u)) ^ mask];
 
 	gpu_cpu_done();
 	return out;
 }
 
-GPU_DEVICE gpu_u32 gpu_ballot(int yes)
+GPU_DEVICE gpu_lanes gpu_ballot(int yes)
 {
 	const void *const *wave = gpu_cpu_post(&yes);
-	gpu_u32 bits = 0, i;
+	gpu_lanes bits = 0, i;
 
-	for (i = 0; i < 32; i++)
-		bits |= (gpu_u32)(*(const int *)wave[i] != 0) << i;
+	for (i = 0; i < GPU_WAVE; i++)
+		bits |= (gpu_lanes)(*(const int *)wave[i] != 0) << i;
 	gpu_cpu_done();
 	return bits;
 }
 
-GPU_DEVICE gpu_u32 gpu_count_ones(gpu_u32 bits)
+GPU_DEVICE gpu_u32 gpu_count_ones(gpu_lanes bits)
 {
-	return (gpu_u32)__builtin_popcount(bits);
+	return (gpu_u32)__builtin_popcountll(bits);
 }
 
-/* number of the lowest bit that is set; bits is not 0 */
-GPU_DEVICE gpu_u32 gpu_first_one(gpu_u32 bits)
+GPU_DEVICE gpu_u32 gpu_first_one(gpu_lanes bits)
 {
-	return (gpu_u32)__builtin_ctz(bits);
+	return (gpu_u32)__builtin_ctzll(bits);
 }
 
 GPU_DEVICE gpu_u32 gpu_pick_bytes(gpu_u32 high, gpu_u32 low, gpu_u32 selector)
@@ -607,6 +672,17 @@ GPU_DEVICE gpu_u16 gpu_bf16_from_f32(float value)
 	if ((bits & 0x7fffffffu) > 0x7f800000u)
 		return (gpu_u16)(bits >> 16 | 0x40u);
 	return (gpu_u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* type: as enum moek_type, fp16, bf16 or fp32 */
+GPU_DEVICE void gpu_store_float(void *to, gpu_u64 index, float value, gpu_u32 type)
+{
+	if (type == GPU_F16)
+		((gpu_u16 *)to)[index] = gpu_f16_from_f32(value);
+	else if (type == GPU_BF16)
+		((gpu_u16 *)to)[index] = gpu_bf16_from_f32(value);
+	else
+		((float *)to)[index] = value;
 }
 
 #endif

@@ -11,33 +11,14 @@
  * of 32 columns is summed in fp32, and the scale multiplies that sum.
  */
 #include "kernel.h"
-#include "args.h"
 #include "activation.h"
+#include "routing.h"
+#include "args.h"
 
 #define WAVES RDNA3_WAVES
 
-/* ---------------------------------------------------------------- routing and scales
+/* ----------------------------------------------------------------------------- scales
  */
-
-/* local expert of a slot, or -1: not routed */
-GPU_DEVICE int slot_expert(const struct rdna3_args *a, gpu_u32 slot)
-{
-	int id;
-
-	if (slot >= a->slots)
-		return -1;
-	id = a->topk_ids[slot];
-	if (id < 0 || (gpu_u32)id >= a->experts)
-		return -1;
-	if (a->expert_map)
-		id = a->expert_map[id];
-	return (gpu_u32)id < a->experts_local ? id : -1;
-}
-
-GPU_DEVICE float slot_weight(const struct rdna3_args *a, gpu_u32 slot)
-{
-	return a->topk_weights && !a->weight_on_input ? a->topk_weights[slot] : 1.0f;
-}
 
 /* the same for a whole wave: a scalar branch on the type */
 GPU_DEVICE float load_scale(const struct rdna3_plane *plane, const gpu_u8 *expert,
@@ -52,8 +33,8 @@ GPU_DEVICE float load_scale(const struct rdna3_plane *plane, const gpu_u8 *exper
 	} else {
 		gpu_u16 bits = ((const gpu_u16 *)(expert + plane->scales))[index];
 
-		return plane->scale == RDNA3_F16 ? gpu_f16_to_f32(bits)
-		                                 : gpu_bf16_to_f32(bits);
+		return plane->scale == GPU_F16 ? gpu_f16_to_f32(bits)
+		                               : gpu_bf16_to_f32(bits);
 	}
 }
 
@@ -105,7 +86,7 @@ GPU_DEVICE void expand_mxfp4(gpu_u32 word, int type, gpu_u32 *pairs)
 		gpu_u32 codes = word >> 4 * i, size = codes & 0x07070707u;
 		gpu_u32 sign = (codes & 0x08080808u) << 4, high, low;
 
-		if (type == RDNA3_F16) {
+		if (type == GPU_F16) {
 			high = gpu_pick_bytes(0x46444240u, 0x3e3c3800u, size) | sign;
 			low = 0;
 		} else {
@@ -122,7 +103,7 @@ GPU_DEVICE void expand(gpu_u32 word, gpu_u32 zero, int type, int format, gpu_u32
 {
 	if (format == RDNA3_MXFP4)
 		expand_mxfp4(word, type, pairs);
-	else if (type == RDNA3_F16)
+	else if (type == GPU_F16)
 		expand_int4_f16(word, zero, pairs);
 	else
 		expand_int4_bf16(word, zero, pairs);
@@ -130,17 +111,7 @@ GPU_DEVICE void expand(gpu_u32 word, gpu_u32 zero, int type, int format, gpu_u32
 
 GPU_DEVICE float dot2(gpu_u32 a, gpu_u32 b, float c, int type)
 {
-	return type == RDNA3_F16 ? gpu_dot2_f16(a, b, c) : gpu_dot2_bf16(a, b, c);
-}
-
-GPU_DEVICE void store_float(void *to, gpu_u64 index, float value, gpu_u32 type)
-{
-	if (type == RDNA3_F16)
-		((gpu_u16 *)to)[index] = gpu_f16_from_f32(value);
-	else if (type == RDNA3_BF16)
-		((gpu_u16 *)to)[index] = gpu_bf16_from_f32(value);
-	else
-		((float *)to)[index] = value;
+	return type == GPU_F16 ? gpu_dot2_f16(a, b, c) : gpu_dot2_bf16(a, b, c);
 }
 
 /* one piece of 32 codes with the same 32 columns of `rows` inputs */
@@ -171,31 +142,6 @@ GPU_DEVICE void add_block(struct gpu_u32x4 codes, gpu_u32 zero, float scale,
 /* ----------------------------------------------------------------------------- decode
  */
 
-/*
- * The slots that chose the expert of slot `own`, ascending, in list; 0 if there is none
- * or an earlier slot leads them: then another block does the work. All threads agree.
- */
-GPU_DEVICE gpu_u32 claim_slots(const struct rdna3_args *a, gpu_u32 own, int expert,
-                               gpu_u32 *list)
-{
-	gpu_u32 lane = gpu_thread() & 31u, count = 0, base;
-
-	if (expert < 0)
-		return 0;
-	for (base = 0; base < a->slots; base += 32) {
-		gpu_u32 slot = base + lane;
-		gpu_u32 same = gpu_ballot(slot_expert(a, slot) == expert);
-
-		if (count == 0 && same != 0 && base + gpu_first_one(same) < own)
-			return 0;
-		if (gpu_thread() < 32 && (same >> lane & 1u))
-			list[count + gpu_count_ones(same & ((1u << lane) - 1u))] = slot;
-		count += gpu_count_ones(same);
-	}
-	gpu_barrier();
-	return count;
-}
-
 /* `rows` slots of the list from `first` on; `most` is the constant that rows is at most
  */
 GPU_DEVICE void gate_up_rows(const struct rdna3_args *a, const gpu_u32 *list,
@@ -212,7 +158,7 @@ GPU_DEVICE void gate_up_rows(const struct rdna3_args *a, const gpu_u32 *list,
 	float acc[8];
 
 	for (r = 0; r < most; r++) {
-		gpu_u32 token = list[r < rows ? r : rows - 1] / a->top_k;
+		gpu_u32 token = list[r < rows ? r : rows - 1] / a->routing.top_k;
 
 		inputs[r] = (const gpu_u8 *)a->input + (gpu_u64)token * a->hidden * 2u;
 		acc[r] = 0.0f;
@@ -237,16 +183,18 @@ GPU_DEVICE void gate_up_rows(const struct rdna3_args *a, const gpu_u32 *list,
 
 		for (r = 0; r < WAVES; r++)
 			total += sums[(r * 8u + wave) * 32u + lane];
-		if (a->weight_on_input && a->topk_weights)
-			total *= a->topk_weights[slot];
+		if (a->routing.weight_on_input && a->routing.topk_weights)
+			total *= a->routing.topk_weights[slot];
 		if (a->gate_up.has_bias)
 			total += ((const float *)(expert +
 			                          a->gate_up.bias))[tile * 32u + lane];
 		other = gpu_shuffle_xor(total, 16);
 		if (lane < 16)
-			store_float(a->activated,
-			            (gpu_u64)slot * a->intermediate + tile * 16u + lane,
-			            activate(total, other, a), (gpu_u32)type);
+			gpu_store_float(a->activated,
+			                (gpu_u64)slot * a->intermediate + tile * 16u +
+			                        lane,
+			                gpu_activate(total, other, &a->activation),
+			                (gpu_u32)type);
 	}
 	gpu_barrier();
 }
@@ -257,8 +205,8 @@ GPU_DEVICE void gate_up_decode(const struct rdna3_args *a, int type, int format)
 	GPU_SHARED(gpu_u32, list, RDNA3_DECODE_SLOTS);
 	GPU_SHARED(float, sums, WAVES * 8 * 32);
 	gpu_u32 own = gpu_block_x();
-	int expert = slot_expert(a, own);
-	gpu_u32 count = claim_slots(a, own, expert, list), done;
+	int expert = gpu_slot_expert(&a->routing, own);
+	gpu_u32 count = gpu_claim_slots(&a->routing, own, expert, list), done;
 
 	for (done = 0; done < count; done += 8) {
 		gpu_u32 rows = count - done < 8 ? count - done : 8;
@@ -317,9 +265,11 @@ GPU_DEVICE void down_rows(const struct rdna3_args *a, const gpu_u32 *list,
 	for (r = 0; r < most; r++)
 		if (r < rows) {
 			float *sum =
-				&sums[(wave * 8u + list[r] / a->top_k) * 32u + lane];
+				&sums[(wave * 8u + list[r] / a->routing.top_k) * 32u +
+			              lane];
 
-			*sum = gpu_fma(slot_weight(a, list[r]), acc[r], *sum);
+			*sum = gpu_fma(gpu_slot_weight(&a->routing, list[r]), acc[r],
+			               *sum);
 		}
 }
 
@@ -332,11 +282,11 @@ GPU_DEVICE gpu_u32 group_slots(const struct rdna3_args *a, int *experts, gpu_u32
 {
 	GPU_SHARED(gpu_u32, counted, 1);
 	gpu_u32 t = gpu_thread(), place = 0, routed = 0, count = 0, base, i;
-	int own = slot_expert(a, t);
+	int own = gpu_slot_expert(&a->routing, t);
 
 	experts[t] = own;
 	gpu_barrier();
-	for (i = 0; i < a->slots; i++) {
+	for (i = 0; i < a->routing.slots; i++) {
 		int other = experts[i];
 
 		place += other >= 0 && (other < own || (other == own && i < t));
@@ -409,7 +359,7 @@ GPU_DEVICE void down_decode(const struct rdna3_args *a, int type, int format)
 		at += last - step;
 	}
 	gpu_barrier();
-	if (t < a->tokens * 16u) {
+	if (t < a->routing.tokens * 16u) {
 		gpu_u32 token = t >> 4, row = t & 15u,
 			column = gpu_block_x() * 16u + row;
 		float total = 0.0f;
@@ -417,111 +367,41 @@ GPU_DEVICE void down_decode(const struct rdna3_args *a, int type, int format)
 		for (i = 0; i < WAVES; i++)
 			total += sums[(i * 8u + token) * 32u + row] +
 			         sums[(i * 8u + token) * 32u + row + 16u];
-		for (i = 0; a->down.has_bias && i < a->top_k; i++) {
-			gpu_u32 slot = token * a->top_k + i;
+		for (i = 0; a->down.has_bias && i < a->routing.top_k; i++) {
+			gpu_u32 slot = token * a->routing.top_k + i;
 			int expert = experts[slot];
 
 			if (expert >= 0)
 				total = gpu_fma(
-					slot_weight(a, slot),
+					gpu_slot_weight(&a->routing, slot),
 					((const float *)(a->weights +
 				                         (gpu_u32)expert *
 				                                 a->expert_bytes +
 				                         a->down.bias))[column],
 					total);
 		}
-		store_float(a->output, (gpu_u64)token * a->hidden + column, total,
-		            a->output_type);
+		gpu_store_float(a->output, (gpu_u64)token * a->hidden + column, total,
+		                a->output_type);
 	}
 }
 
 /* ---------------------------------------------------------------- prefill: the sorting
  */
 
-/* inclusive sums over the 256 threads, in place; `values` holds 512 */
-GPU_DEVICE gpu_u32 scan_256(gpu_u32 *values, gpu_u32 value)
-{
-	gpu_u32 t = gpu_thread(), from = 0, distance;
-
-	values[t] = value;
-	gpu_barrier();
-	for (distance = 1; distance < 256; distance *= 2) {
-		value += t >= distance ? values[from + t - distance] : 0u;
-		from = 256 - from;
-		values[from + t] = value;
-		gpu_barrier();
-	}
-	return value;
-}
-
-/* grid: experts_local. Each block finds the slots of one expert, in order. */
 GPU_KERNEL(256) rdna3_sort(struct rdna3_args args)
 {
-	GPU_SHARED(gpu_u32, scratch, 512);
-	GPU_SHARED(gpu_u32, totals, 2);
-	const struct rdna3_args *a = &args;
-	gpu_u32 t = gpu_thread(), expert = gpu_block_x();
-	gpu_u32 each = (a->slots + 255u) / 256u, less = 0, equal = 0, place, slot;
-	gpu_u32 begin = t * each < a->slots ? t * each : a->slots;
-	gpu_u32 end = begin + each < a->slots ? begin + each : a->slots;
-
-	for (slot = begin; slot < end; slot++) {
-		int other = slot_expert(a, slot);
-
-		less += other >= 0 && (gpu_u32)other < expert;
-		equal += other >= 0 && (gpu_u32)other == expert;
-	}
-	less = scan_256(scratch, less);
-	if (t == 255)
-		totals[0] = less;
-	gpu_barrier();
-	place = scan_256(scratch, equal);
-	if (t == 255)
-		totals[1] = place;
-	gpu_barrier();
-	place += totals[0] - equal;
-	for (slot = begin; slot < end; slot++)
-		if (slot_expert(a, slot) == (int)expert)
-			a->sorted[place++] = slot;
-	if (t == 0) {
-		a->first[expert] = totals[0];
-		if (expert + 1 == a->experts_local)
-			a->first[expert + 1] = totals[0] + totals[1];
-	}
+	gpu_sort(&args.routing);
 }
 
-/* grid: 1. Cuts the rows of each expert into tiles of up to 64. */
 GPU_KERNEL(256) rdna3_tiles(struct rdna3_args args)
 {
-	GPU_SHARED(gpu_u32, scratch, 512);
-	const struct rdna3_args *a = &args;
-	gpu_u32 t = gpu_thread(), each = (a->experts_local + 255u) / 256u, mine = 0, at;
-	gpu_u32 begin = t * each < a->experts_local ? t * each : a->experts_local;
-	gpu_u32 end = begin + each < a->experts_local ? begin + each : a->experts_local;
-	gpu_u32 expert;
+	gpu_cut_tiles(&args.routing);
+}
 
-	for (expert = begin; expert < end; expert++)
-		mine += (a->first[expert + 1] - a->first[expert] + RDNA3_TILE_TOKENS -
-		         1u) /
-		        RDNA3_TILE_TOKENS;
-	at = scan_256(scratch, mine);
-	if (t == 255)
-		a->first[a->experts_local + 1] = at;
-	at -= mine;
-	for (expert = begin; expert < end; expert++) {
-		gpu_u32 place = a->first[expert], stop = a->first[expert + 1];
-
-		for (; place < stop; place += RDNA3_TILE_TOKENS) {
-			struct rdna3_tile *tile = &a->tiles[at++];
-
-			tile->expert = expert;
-			tile->first = place;
-			tile->rows = stop - place < RDNA3_TILE_TOKENS
-			                     ? stop - place
-			                     : RDNA3_TILE_TOKENS;
-			tile->reserved = 0;
-		}
-	}
+GPU_KERNEL(256) rdna3_reduce(struct rdna3_args args)
+{
+	gpu_reduce(&args.routing, args.slots_out, args.output, args.hidden,
+	           args.output_type);
 }
 
 /* -------------------------------------------------------------- prefill: the
@@ -540,7 +420,7 @@ struct columns {
 GPU_DEVICE struct gpu_tile wmma(struct gpu_fragment a, struct gpu_fragment b,
                                 struct gpu_tile c, int type)
 {
-	return type == RDNA3_F16 ? gpu_wmma_f16(a, b, c) : gpu_wmma_bf16(a, b, c);
+	return type == GPU_F16 ? gpu_wmma_f16(a, b, c) : gpu_wmma_bf16(a, b, c);
 }
 
 GPU_DEVICE void expand_fragments(struct gpu_u32x4 codes, gpu_u32 zero, int type,
@@ -604,7 +484,7 @@ GPU_DEVICE void multiply_tile(const struct rdna3_plane *plane, const gpu_u8 *exp
                               struct gpu_tile (*acc)[4])
 {
 	const gpu_u32 pieces = most * 64u, each = (pieces + 127u) / 128u;
-	const gpu_u32 half = RDNA3_TILE_TOKENS * RDNA3_TILE_STRIDE;
+	const gpu_u32 half = GPU_TILE_ROWS * RDNA3_TILE_STRIDE;
 	gpu_u32 t = gpu_thread(), blocks = plane->blocks, block, i;
 	struct gpu_u32x4 next[2], codes[2], after[2];
 
@@ -646,10 +526,9 @@ GPU_DEVICE void multiply_tile(const struct rdna3_plane *plane, const gpu_u8 *exp
  * Through LDS, each lane to itself: the activation is long, and a loop over registers
  * would have to be unrolled. The block is past its last barrier, so `staged` is free.
  */
-GPU_DEVICE void finish_gate_up(const struct rdna3_args *a,
-                               const struct rdna3_tile *tile, const gpu_u8 *expert,
-                               gpu_u32 columns, gpu_u32 most, int type, gpu_u8 *staged,
-                               struct gpu_tile (*acc)[4])
+GPU_DEVICE void finish_gate_up(const struct rdna3_args *a, const struct gpu_rows *tile,
+                               const gpu_u8 *expert, gpu_u32 columns, gpu_u32 most,
+                               int type, gpu_u8 *staged, struct gpu_tile (*acc)[4])
 {
 	gpu_u32 t = gpu_thread(), lane = t & 31u, m, i;
 	const float *bias = (const float *)(expert + a->gate_up.bias) + columns * 32u;
@@ -669,21 +548,23 @@ GPU_DEVICE void finish_gate_up(const struct rdna3_args *a,
 
 			if (row >= tile->rows)
 				break; /* rows ascend */
-			if (a->weight_on_input && a->topk_weights)
-				weight = a->topk_weights[a->sorted[tile->first + row]];
-			store_float(
+			if (a->routing.weight_on_input && a->routing.topk_weights)
+				weight = a->routing.topk_weights
+				                 [a->routing.sorted[tile->first + row]];
+			gpu_store_float(
 				a->activated,
 				(gpu_u64)(tile->first + row) * a->intermediate +
 					columns * 16u + (lane & 15u),
-				activate(gpu_fma(own[128u * i], weight, gate_bias),
-			                 gpu_fma(own[128u * (i + 8)], weight, up_bias),
-			                 a),
+				gpu_activate(
+					gpu_fma(own[128u * i], weight, gate_bias),
+					gpu_fma(own[128u * (i + 8)], weight, up_bias),
+					&a->activation),
 				(gpu_u32)type);
 		}
 	}
 }
 
-GPU_DEVICE void finish_down(const struct rdna3_args *a, const struct rdna3_tile *tile,
+GPU_DEVICE void finish_down(const struct rdna3_args *a, const struct gpu_rows *tile,
                             const gpu_u8 *expert, gpu_u32 columns, gpu_u32 most,
                             struct gpu_tile (*acc)[4])
 {
@@ -700,8 +581,9 @@ GPU_DEVICE void finish_down(const struct rdna3_args *a, const struct rdna3_tile 
 				gpu_u32 row = m * 16u + 2u * i + (lane >> 4);
 
 				if (row < tile->rows)
-					a->slots_out[(gpu_u64)a->sorted[tile->first +
-					                                row] *
+					a->slots_out[(gpu_u64)a->routing.sorted
+					                             [tile->first +
+					                              row] *
 					                     a->hidden +
 					             column] = acc[c][m].f[i] + bias;
 			}
@@ -709,7 +591,7 @@ GPU_DEVICE void finish_down(const struct rdna3_args *a, const struct rdna3_tile 
 }
 
 /* `down`: 0 or 1, constant. `most`: 1, 2 or 4, constant. */
-GPU_DEVICE void run_tile(const struct rdna3_args *a, const struct rdna3_tile *tile,
+GPU_DEVICE void run_tile(const struct rdna3_args *a, const struct gpu_rows *tile,
                          gpu_u32 down, gpu_u32 most, int type, int format,
                          gpu_u8 *staged)
 {
@@ -740,7 +622,8 @@ GPU_DEVICE void run_tile(const struct rdna3_args *a, const struct rdna3_tile *ti
 		sources[i] = down ? (const gpu_u8 *)a->activated +
 		                             (gpu_u64)place * a->intermediate * 2u
 		                  : (const gpu_u8 *)a->input +
-		                             (gpu_u64)(a->sorted[place] / a->top_k) *
+		                             (gpu_u64)(a->routing.sorted[place] /
+		                                       a->routing.top_k) *
 		                                     a->hidden * 2u;
 		sources[i] += (t & 3u) * 16u;
 	}
@@ -760,10 +643,10 @@ GPU_DEVICE void run_tile(const struct rdna3_args *a, const struct rdna3_tile *ti
 GPU_DEVICE void tile_kernel(const struct rdna3_args *a, gpu_u32 down, int type,
                             int format)
 {
-	GPU_SHARED(gpu_u8, staged, 2 * RDNA3_TILE_TOKENS * RDNA3_TILE_STRIDE);
-	const struct rdna3_tile *tile = &a->tiles[gpu_block_x()];
+	GPU_SHARED(gpu_u8, staged, 2 * GPU_TILE_ROWS * RDNA3_TILE_STRIDE);
+	const struct gpu_rows *tile = &a->routing.tiles[gpu_block_x()];
 
-	if (gpu_block_x() >= a->first[a->experts_local + 1])
+	if (gpu_block_x() >= a->routing.first[a->routing.experts_local + 1])
 		return;
 	if (tile->rows <= 16)
 		run_tile(a, tile, down, 1, type, format, staged);
@@ -771,28 +654,6 @@ GPU_DEVICE void tile_kernel(const struct rdna3_args *a, gpu_u32 down, int type,
 		run_tile(a, tile, down, 2, type, format, staged);
 	else
 		run_tile(a, tile, down, 4, type, format, staged);
-}
-
-/* grid: tokens x hidden / 256, rounded up */
-GPU_KERNEL(256) rdna3_reduce(struct rdna3_args args)
-{
-	const struct rdna3_args *a = &args;
-	gpu_u32 token = gpu_block_x(), column = gpu_block_y() * 256u + gpu_thread(), i;
-	float total = 0.0f;
-
-	if (column >= a->hidden)
-		return;
-	for (i = 0; i < a->top_k; i++) {
-		gpu_u32 slot = token * a->top_k + i;
-
-		if (slot_expert(a, slot) >= 0)
-			total = gpu_fma(
-				slot_weight(a, slot),
-				a->slots_out[(gpu_u64)slot * a->hidden + column],
-				total);
-	}
-	store_float(a->output, (gpu_u64)token * a->hidden + column, total,
-	            a->output_type);
 }
 
 /* -------------------------------------------------------------------------- instances
@@ -816,9 +677,9 @@ GPU_KERNEL(256) rdna3_reduce(struct rdna3_args args)
 		tile_kernel(&args, 1, type, format);                                   \
 	}
 
-INSTANCE(int4_f16, RDNA3_F16, RDNA3_INT4)
-INSTANCE(int4_bf16, RDNA3_BF16, RDNA3_INT4)
-INSTANCE(int4_zeros_f16, RDNA3_F16, RDNA3_INT4_ZEROS)
-INSTANCE(int4_zeros_bf16, RDNA3_BF16, RDNA3_INT4_ZEROS)
-INSTANCE(mxfp4_f16, RDNA3_F16, RDNA3_MXFP4)
-INSTANCE(mxfp4_bf16, RDNA3_BF16, RDNA3_MXFP4)
+INSTANCE(int4_f16, GPU_F16, RDNA3_INT4)
+INSTANCE(int4_bf16, GPU_BF16, RDNA3_INT4)
+INSTANCE(int4_zeros_f16, GPU_F16, RDNA3_INT4_ZEROS)
+INSTANCE(int4_zeros_bf16, GPU_BF16, RDNA3_INT4_ZEROS)
+INSTANCE(mxfp4_f16, GPU_F16, RDNA3_MXFP4)
+INSTANCE(mxfp4_bf16, GPU_BF16, RDNA3_MXFP4)

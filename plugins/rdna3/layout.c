@@ -117,7 +117,7 @@ static void pack_groups(const struct rdna3_plane *plane,
                         const struct moek_matrix *matrix, uint64_t row,
                         const struct place *at, unsigned char *prepared)
 {
-	const uint64_t bytes = plane->scale == RDNA3_E8M0 ? 1 : 2;
+	const uint64_t bytes = plane->scale == GPU_E8M0 ? 1 : 2;
 	const unsigned char *scales = matrix->scales;
 	uint64_t group;
 

@@ -8,81 +8,18 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "../gpu/facts.h"
-
-_Static_assert(RDNA3_F32 == (int)MOEK_F32 && RDNA3_F16 == (int)MOEK_F16 &&
-                       RDNA3_BF16 == (int)MOEK_BF16 && RDNA3_E8M0 == (int)MOEK_E8M0,
-               "types");
-_Static_assert(RDNA3_SILU == (int)MOEK_SILU && RDNA3_GELU == (int)MOEK_GELU &&
-                       RDNA3_GELU_TANH == (int)MOEK_GELU_TANH &&
-                       RDNA3_SWIGLU_OAI == (int)MOEK_SWIGLU_OAI &&
-                       RDNA3_SWIGLU_STEP == (int)MOEK_SWIGLU_STEP &&
-                       RDNA3_SITU == (int)MOEK_SITU,
-               "activations");
+#include "../gpu/rules.h"
 
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof((array)[0])))
 
-struct plugin {
-	struct moek_host host;
-	struct gpu_context context;
-	struct gpu_driver driver;
-	struct gpu_facts_paths paths;
-	pthread_mutex_t lock; /* guards what follows */
-	struct {
-		int loaded;
-		uint32_t ordinal;
-		void *kernels[RDNA3_KERNELS];
-	} code[RDNA3_MAX_DEVICES];
-};
-
 /* ----------------------------------------------------------------------------- rules
  */
-
-static const struct rdna3_image *find_image(const char *arch)
-{
-	const struct rdna3_image *image;
-
-	for (image = rdna3_images; image->arch != NULL; image++)
-		if (strcmp(image->arch, arch) == 0)
-			return image;
-	return NULL;
-}
-
-/* "gfx1100, gfx1101": what this file has code for */
-static void note_archs(struct moek_verdict *no_out)
-{
-	const struct rdna3_image *image;
-	char note[sizeof(no_out->note)] = "";
-
-	for (image = rdna3_images; image->arch != NULL; image++) {
-		if (strlen(note) + strlen(image->arch) + 3 > sizeof(note))
-			break;
-		if (note[0] != '\0')
-			strcat(note, ", ");
-		strcat(note, image->arch);
-	}
-	moek_refuse_note(no_out,
-	                 note[0] != '\0' ? note : "built without a GPU compiler");
-}
 
 static int32_t supports_device(void *plugin, const struct moek_device *device,
                                struct moek_verdict *no_out)
 {
 	(void)plugin;
-	if (device->kind != MOEK_HIP)
-		return moek_refuse(no_out, MOEK_RULE_DEVICE_KIND, device->kind);
-	if (find_image(device->arch) == NULL) {
-		moek_refuse(no_out, MOEK_RULE_DEVICE_ARCH, 0);
-		note_archs(no_out);
-		return 0;
-	}
-	return 1;
-}
-
-static int32_t in_projection(struct moek_verdict *no_out, uint32_t projection)
-{
-	no_out->projection = projection;
-	return 0;
+	return gpu_supports_device(rdna3_images, device, no_out);
 }
 
 /* what both tables demand of a projection */
@@ -119,130 +56,34 @@ static int32_t supports_int4(const struct moek_scheme *scheme,
 static int32_t supports_mxfp4(const struct moek_scheme *scheme,
                               struct moek_verdict *no_out)
 {
-	static const uint64_t weight[] = { MOEK_MXFP4 }, scale[] = { MOEK_E8M0 };
-	static const uint64_t group[] = { 32 };
-
-	if (scheme->weight != MOEK_MXFP4)
-		return moek_refuse_values(no_out, MOEK_RULE_WEIGHT, scheme->weight,
-		                          weight, 1);
-	if (scheme->scale != MOEK_E8M0)
-		return moek_refuse_values(no_out, MOEK_RULE_SCALE, scheme->scale, scale,
-		                          1);
-	if (scheme->group_size != 32)
-		return moek_refuse_values(no_out, MOEK_RULE_GROUP_SIZE,
-		                          scheme->group_size, group, 1);
-	if (scheme->zero_points)
-		return moek_refuse(no_out, MOEK_RULE_ZERO_POINTS, 1);
-	return supports_common(scheme, no_out);
+	return gpu_supports_mxfp4(scheme, no_out) && supports_common(scheme, no_out);
 }
 
 static int32_t supports_types(const struct moek_problem *problem,
                               struct moek_verdict *no_out)
 {
 	static const uint64_t activations[] = { MOEK_A16 };
-	static const uint64_t inputs[] = { MOEK_F16, MOEK_BF16 };
-	static const uint64_t outputs[] = { MOEK_F16, MOEK_BF16, MOEK_F32 };
 
 	if (problem->activations != MOEK_A16)
 		return moek_refuse_values(no_out, MOEK_RULE_ACTIVATIONS,
 		                          problem->activations, activations, 1);
-	if (problem->input_type != MOEK_F16 && problem->input_type != MOEK_BF16)
-		return moek_refuse_values(no_out, MOEK_RULE_INPUT_TYPE,
-		                          problem->input_type, inputs, COUNT(inputs));
-	if (problem->output_type != MOEK_F16 && problem->output_type != MOEK_BF16 &&
-	    problem->output_type != MOEK_F32)
-		return moek_refuse_values(no_out, MOEK_RULE_OUTPUT_TYPE,
-		                          problem->output_type, outputs,
-		                          COUNT(outputs));
-	return 1;
+	return gpu_supports_types(problem, no_out);
 }
 
 static int32_t supports_quant_int4(void *plugin, const struct moek_problem *problem,
                                    struct moek_verdict *no_out)
 {
 	(void)plugin;
-	if (!supports_int4(&problem->gate_up, no_out))
-		return in_projection(no_out, MOEK_GATE_UP);
-	if (!supports_int4(&problem->down, no_out))
-		return in_projection(no_out, MOEK_DOWN);
-	return supports_types(problem, no_out);
+	return gpu_supports_both(problem, supports_int4, no_out) &&
+	       supports_types(problem, no_out);
 }
 
 static int32_t supports_quant_mxfp4(void *plugin, const struct moek_problem *problem,
                                     struct moek_verdict *no_out)
 {
 	(void)plugin;
-	if (!supports_mxfp4(&problem->gate_up, no_out))
-		return in_projection(no_out, MOEK_GATE_UP);
-	if (!supports_mxfp4(&problem->down, no_out))
-		return in_projection(no_out, MOEK_DOWN);
-	return supports_types(problem, no_out);
-}
-
-static int32_t supports_activation(void *plugin, const struct moek_problem *problem,
-                                   struct moek_verdict *no_out)
-{
-	static const uint64_t functions[] = { MOEK_SILU,        MOEK_GELU,
-		                              MOEK_GELU_TANH,   MOEK_SWIGLU_OAI,
-		                              MOEK_SWIGLU_STEP, MOEK_SITU };
-	uint32_t i;
-
-	(void)plugin;
-	if (!problem->gated)
-		return moek_refuse(no_out, MOEK_RULE_GATED, 0);
-	for (i = 0; i < COUNT(functions); i++)
-		if (problem->activation == functions[i])
-			break;
-	if (i == COUNT(functions))
-		return moek_refuse_values(no_out, MOEK_RULE_ACTIVATION,
-		                          problem->activation, functions,
-		                          COUNT(functions));
-	if (problem->activation == MOEK_SITU && problem->limit != 0.0f) {
-		/* its formula has no clamp: dropping the limit would be silent */
-		moek_refuse(no_out, MOEK_RULE_LIMIT, 1);
-		return moek_refuse_note(no_out, "situ has no limit");
-	}
-	return 1;
-}
-
-static int32_t supports_parallel(void *plugin, const struct moek_problem *problem,
-                                 struct moek_verdict *no_out)
-{
-	(void)plugin;
-	if ((problem->must_understand & MOEK_WEIGHT_ON_INPUT) != 0 &&
-	    problem->top_k != 1)
-		return moek_refuse_above(no_out, MOEK_RULE_WEIGHT_ON_INPUT,
-		                         problem->top_k, 1);
-	if ((problem->must_understand & MOEK_ROW_STRIDE) != 0)
-		return moek_refuse(no_out, MOEK_RULE_ROW_STRIDE, 1);
-	if ((problem->must_understand & MOEK_LORA) != 0)
-		return moek_refuse(no_out, MOEK_RULE_LORA, 1);
-	return 1;
-}
-
-static int32_t supports_shape(void *plugin, const struct moek_problem *problem,
-                              struct moek_verdict *no_out)
-{
-	(void)plugin;
-	/* kernels index the codes of one projection with 32 bits */
-	const uint64_t most = UINT64_C(1) << 30;
-
-	if (problem->hidden == 0 || problem->hidden % 32 != 0)
-		return moek_refuse_multiple(no_out, MOEK_RULE_HIDDEN, problem->hidden,
-		                            32);
-	if (problem->intermediate == 0 || problem->intermediate % 32 != 0)
-		return moek_refuse_multiple(no_out, MOEK_RULE_INTERMEDIATE,
-		                            problem->intermediate, 32);
-	if (problem->top_k == 0 || problem->top_k > RDNA3_MAX_TOP_K)
-		return moek_refuse_above(no_out, MOEK_RULE_TOP_K, problem->top_k,
-		                         RDNA3_MAX_TOP_K);
-	if (problem->experts > RDNA3_MAX_EXPERTS)
-		return moek_refuse_above(no_out, MOEK_RULE_EXPERTS, problem->experts,
-		                         RDNA3_MAX_EXPERTS);
-	if (problem->hidden > most / problem->intermediate)
-		return moek_refuse_above(no_out, MOEK_RULE_INDEX_RANGE, problem->hidden,
-		                         most / problem->intermediate);
-	return 1;
+	return gpu_supports_both(problem, supports_mxfp4, no_out) &&
+	       supports_types(problem, no_out);
 }
 
 /* ----------------------------------------------------------------------------- plans
@@ -316,45 +157,15 @@ static uint64_t prepared_size(void *plugin, const struct moek_problem *problem,
 /* ----------------------------------------------------------------------------- layers
  */
 
-/* the kernels of a device: loaded once, kept until close */
-static int32_t find_code(struct plugin *plugin, const struct moek_device *device,
-                         void *const **kernels_out)
-{
-	const struct rdna3_image *image = find_image(device->arch);
-	int32_t status = MOEK_DEVICE;
-	uint32_t i;
-
-	if (image == NULL || plugin->driver.state != GPU_READY)
-		return MOEK_DEVICE;
-	pthread_mutex_lock(&plugin->lock);
-	for (i = 0; i < RDNA3_MAX_DEVICES; i++) {
-		if (plugin->code[i].loaded &&
-		    plugin->code[i].ordinal != device->ordinal)
-			continue;
-		status = MOEK_OK;
-		if (!plugin->code[i].loaded)
-			status = gpu_load_kernels(&plugin->context, device, image->code,
-			                          rdna3_kernel_names,
-			                          plugin->code[i].kernels);
-		if (status == MOEK_OK) {
-			plugin->code[i].loaded = 1;
-			plugin->code[i].ordinal = device->ordinal;
-			*kernels_out = plugin->code[i].kernels;
-		}
-		break;
-	}
-	pthread_mutex_unlock(&plugin->lock);
-	return status;
-}
-
 static int32_t create(void *self, const struct moek_device *device,
                       const struct moek_problem *problem, void *weights,
                       void **layer_out)
 {
-	struct plugin *plugin = self;
+	static const struct gpu_code code = { rdna3_images, rdna3_kernel_names };
+	struct gpu_plugin *plugin = self;
 	struct rdna3_layer *layer;
 	void *const *kernels = NULL;
-	int32_t status = find_code(plugin, device, &kernels);
+	int32_t status = gpu_plugin_code(plugin, device, &code, &kernels);
 
 	if (status != MOEK_OK)
 		return status;
@@ -413,70 +224,23 @@ static void destroy(void *self)
 
 static int32_t plugin_open(const struct moek_host *host, void **plugin_out)
 {
-	struct plugin *plugin = host->alloc(host->self, sizeof(*plugin), 64);
-	const char *sysfs, *kfd;
+	struct gpu_plugin *plugin = host->alloc(host->self, sizeof(*plugin), 64);
 
 	if (plugin == NULL)
 		return MOEK_NO_MEMORY;
 	memset(plugin, 0, sizeof(*plugin));
-	memcpy(&plugin->host, host,
-	       host->struct_size < sizeof(*host) ? host->struct_size : sizeof(*host));
-	sysfs = host->option(host->self, "sysfs");
-	kfd = host->option(host->self, "kfd");
-	plugin->paths.sysfs = sysfs != NULL ? sysfs : "/sys";
-	plugin->paths.kfd = kfd != NULL ? kfd : "/dev/kfd";
-	plugin->context.driver = &plugin->driver;
-	plugin->context.host = &plugin->host;
-	pthread_mutex_init(&plugin->lock, NULL);
+	gpu_plugin_begin(plugin, host);
 	*plugin_out = plugin;
 	return MOEK_OK;
 }
 
 static void plugin_close(void *self)
 {
-	struct plugin *plugin = self;
+	struct gpu_plugin *plugin = self;
 	struct moek_host host = plugin->host;
 
-	pthread_mutex_destroy(&plugin->lock);
+	gpu_plugin_end(plugin);
 	host.free(host.self, plugin);
-}
-
-static uint32_t list(void *self, struct moek_device *devices_out, uint32_t capacity)
-{
-	struct plugin *plugin = self;
-	uint32_t count;
-
-	pthread_mutex_lock(&plugin->lock);
-	if (plugin->driver.state == GPU_UNTRIED)
-		gpu_driver_open(&plugin->driver,
-		                plugin->host.option(plugin->host.self, "runtime"));
-	count = gpu_facts_list(&plugin->driver, &plugin->paths, devices_out, capacity);
-	pthread_mutex_unlock(&plugin->lock);
-	return count;
-}
-
-static int32_t device_alloc(void *self, const struct moek_device *device,
-                            uint64_t bytes, void **address_out)
-{
-	return gpu_alloc(&((struct plugin *)self)->context, device, bytes, address_out);
-}
-
-static void device_free(void *self, const struct moek_device *device, void *address)
-{
-	gpu_free(&((struct plugin *)self)->context, device, address);
-}
-
-static int32_t device_copy(void *self, const struct moek_device *device, void *to,
-                           const void *from, uint64_t bytes, uint32_t direction,
-                           void *stream)
-{
-	return gpu_copy(&((struct plugin *)self)->context, device, to, from, bytes,
-	                direction, stream);
-}
-
-static int32_t device_wait(void *self, const struct moek_device *device, void *stream)
-{
-	return gpu_wait(&((struct plugin *)self)->context, device, stream);
 }
 
 #define UNDERSTANDS                                                                    \
@@ -485,12 +249,13 @@ static int32_t device_wait(void *self, const struct moek_device *device, void *s
 
 #define HOOKS                                                                          \
 	.supports_device = supports_device,                                            \
-	.supports_activation = supports_activation,                                    \
-	.supports_parallel = supports_parallel, .supports_shape = supports_shape,      \
-	.problem_size = problem_size, .workspace_shapes = workspace_shapes,            \
-	.finalize = finalize, .numerics = numerics, .prepared_size = prepared_size,    \
-	.create = create, .load_expert = load_expert, .finish = finish,                \
-	.forward = rdna3_forward, .destroy = destroy
+	.supports_activation = gpu_supports_activation,                                \
+	.supports_parallel = gpu_supports_parallel,                                    \
+	.supports_shape = gpu_supports_shape, .problem_size = problem_size,            \
+	.workspace_shapes = workspace_shapes, .finalize = finalize,                    \
+	.numerics = numerics, .prepared_size = prepared_size, .create = create,        \
+	.load_expert = load_expert, .finish = finish, .forward = rdna3_forward,        \
+	.destroy = destroy
 
 static const struct moek_experts w4a16 = {
 	.struct_size = MOEK_EXPERTS_SIZE_1_0,
@@ -528,9 +293,9 @@ MOEK_PLUGIN_EXPORT struct moek_plugin moek_plugin_v1 = {
 	.experts = experts,
 	.open = plugin_open,
 	.close = plugin_close,
-	.list = list,
-	.alloc = device_alloc,
-	.free = device_free,
-	.copy = device_copy,
-	.wait = device_wait,
+	.list = gpu_plugin_list,
+	.alloc = gpu_plugin_alloc,
+	.free = gpu_plugin_free,
+	.copy = gpu_plugin_copy,
+	.wait = gpu_plugin_wait,
 };

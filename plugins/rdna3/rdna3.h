@@ -3,21 +3,13 @@
 #ifndef MOEK_RDNA3_H
 #define MOEK_RDNA3_H
 
-#include <pthread.h>
-
 #include <moek/experts.h>
 
-#include "../gpu/device.h"
-#include "../gpu/driver.h"
+#include "../gpu/forward.h"
+#include "../gpu/plugin.h"
 #include "args.h"
 
-enum {
-	RDNA3_CHUNK =
-		2048, /* tokens of one pass of the prefill kernels: bounds scratch */
-	RDNA3_MAX_DEVICES = 32,
-	RDNA3_MAX_TOP_K = 128,
-	RDNA3_MAX_EXPERTS = 16384
-};
+enum { RDNA3_CHUNK = 2048 }; /* tokens of one pass of the prefill kernels */
 
 /* ---- layout.c: where things lie in the prepared bytes of one expert ---- */
 
@@ -60,12 +52,7 @@ int32_t rdna3_workspace(const struct moek_problem *problem, uint64_t max_tokens,
                         struct moek_buffer *buffers_out, uint32_t capacity);
 int32_t rdna3_forward(void *layer, const struct moek_batch *batch);
 
-/* ---- images.c, made by the build: one code object for each architecture ---- */
-
-struct rdna3_image {
-	const char *arch; /* NULL ends the list */
-	const unsigned char *code;
-};
-extern const struct rdna3_image rdna3_images[];
+/* images.c, made by the build: one code object for each architecture */
+extern const struct gpu_image rdna3_images[];
 
 #endif

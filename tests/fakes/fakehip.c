@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A HIP runtime for tests: memory is the host's, kernels are those of plugins/rdna3 run
- * on fibers. It looks at what a real one would look at, and at what a real one would
- * not forgive: machine and architecture of the code object, kernels that are in it, the
- * size of their arguments, limits of grids and blocks.
+ * A HIP runtime for tests: memory is the host's, kernels are those of the GPU plugins
+ * run on fibers. It looks at what a real one would look at, and at what a real one
+ * would not forgive: machine and architecture of the code object, kernels that are in
+ * it, the size of their arguments, limits of grids and blocks.
  *
  * FAKEHIP_ARCH     architecture of its one device (gfx1100); "none": no device
  * FAKEHIP_VERSION  what hipRuntimeGetVersion says (60342134)
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "tests/gpu/fibers.h"
-#include "tests/gpu/rdna3_cpu.h"
+#include "tests/gpu/cpu_kernel.h"
 
 #define API __attribute__((visibility("default")))
 
@@ -173,6 +173,7 @@ static unsigned int arch_flag(const char *arch)
 	} flags[] = {
 		{ "gfx1030", 0x36 }, { "gfx1100", 0x41 }, { "gfx1101", 0x46 },
 		{ "gfx1102", 0x47 }, { "gfx1103", 0x44 }, { "gfx942", 0x4c },
+		{ "gfx950", 0x4f },
 	};
 	size_t i;
 
@@ -239,26 +240,34 @@ static int read_descriptor(const unsigned char *image, const char *name,
 	return 0;
 }
 
+static const struct gpu_cpu_kernel *find_kernel(const char *name)
+{
+	const struct gpu_cpu_kernel *const lists[] = { rdna3_cpu_kernels };
+	const struct gpu_cpu_kernel *kernel;
+	size_t i;
+
+	for (i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+		for (kernel = lists[i]; kernel->name != NULL; kernel++)
+			if (strcmp(kernel->name, name) == 0)
+				return kernel;
+	return NULL;
+}
+
 int hipModuleGetFunction(void **function_out, void *module, const char *name)
 {
+	const struct gpu_cpu_kernel *kernel = find_kernel(name);
 	struct descriptor descriptor = { 0 };
-	size_t i;
 
 	if (!read_descriptor(module, name, &descriptor))
 		return complain(NOT_FOUND, "not in the code object", name);
-	for (i = 0; rdna3_cpu_kernels[i].name != NULL; i++) {
-		if (strcmp(rdna3_cpu_kernels[i].name, name) != 0)
-			continue;
-		if (descriptor.argument_bytes != rdna3_cpu_args_bytes)
-			return complain(INVALID_IMAGE, "size of the arguments differs",
-			                name);
-		if (descriptor.lds_bytes > 65536 || descriptor.private_bytes != 0)
-			return complain(INVALID_IMAGE, "too much LDS, or scratch",
-			                name);
-		*function_out = (void *)(uintptr_t)&rdna3_cpu_kernels[i];
-		return SUCCESS;
-	}
-	return complain(NOT_FOUND, "no CPU build of this kernel", name);
+	if (kernel == NULL)
+		return complain(NOT_FOUND, "no CPU build of this kernel", name);
+	if (descriptor.argument_bytes != kernel->args_bytes)
+		return complain(INVALID_IMAGE, "size of the arguments differs", name);
+	if (descriptor.lds_bytes > 65536 || descriptor.private_bytes != 0)
+		return complain(INVALID_IMAGE, "too much LDS, or scratch", name);
+	*function_out = (void *)(uintptr_t)kernel;
+	return SUCCESS;
 }
 
 int hipModuleLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
@@ -267,12 +276,13 @@ int hipModuleLaunchKernel(void *function, unsigned int grid_x, unsigned int grid
                           unsigned int lds_bytes, void *stream, void **arguments,
                           void **extra)
 {
-	const struct rdna3_cpu_kernel *kernel = function;
+	const struct gpu_cpu_kernel *kernel = function;
 	struct gpu_launch launch = {
-		.call = rdna3_cpu_call,
+		.call = kernel->call,
 		.kernel = kernel->kernel,
 		.grid = { grid_x, grid_y, grid_z },
 		.threads = block_x * block_y * block_z,
+		.wave = kernel->wave,
 		.reverse = setting("FAKEHIP_REVERSE", "0")[0] == '1',
 	};
 	const char *error;

@@ -15,7 +15,7 @@
 
 #include "plugins/gpu/kernel.h"
 
-enum { STACK_BYTES = 128 << 10, MOST_THREADS = 1024, WAVE = 32 };
+enum { STACK_BYTES = 128 << 10, MOST_THREADS = 1024 };
 enum state { RUNNING, AT_BARRIER, IN_WAVE, DONE };
 
 struct fiber {
@@ -117,7 +117,7 @@ const void *const *gpu_cpu_post(const void *value)
 {
 	run.posted[run.current] = value;
 	leave_fiber(IN_WAVE);
-	return &run.posted[run.current / WAVE * WAVE];
+	return &run.posted[run.current / run.launch->wave * run.launch->wave];
 }
 
 void gpu_cpu_done(void)
@@ -160,23 +160,25 @@ static void release(unsigned int first, unsigned int count, enum state from)
 /* until all lanes stand at a barrier or are done */
 static void run_wave(unsigned int first)
 {
+	const unsigned int lanes = run.launch->wave;
+
 	for (;;) {
 		unsigned int i, waiting;
 
-		for (i = 0; i < WAVE; i++) {
-			unsigned int thread = first + turn(i, WAVE);
+		for (i = 0; i < lanes; i++) {
+			unsigned int thread = first + turn(i, lanes);
 
 			if (run.fibers[thread].state == RUNNING)
 				enter_fiber(thread);
 		}
-		waiting = count_state(first, WAVE, IN_WAVE);
+		waiting = count_state(first, lanes, IN_WAVE);
 		if (waiting == 0)
 			return;
-		if (waiting != WAVE) {
+		if (waiting != lanes) {
 			run.error = "a wave operation that not all lanes reach";
 			return;
 		}
-		release(first, WAVE, IN_WAVE);
+		release(first, lanes, IN_WAVE);
 	}
 }
 
@@ -196,7 +198,8 @@ static __attribute__((noinline)) void start_fiber(unsigned int thread)
 
 static void run_block(void)
 {
-	const unsigned int threads = run.launch->threads, waves = threads / WAVE;
+	const unsigned int threads = run.launch->threads;
+	const unsigned int lanes = run.launch->wave, waves = threads / lanes;
 	unsigned int i;
 
 	memset(__start_gpu_lds, 0xff, (size_t)(__stop_gpu_lds - __start_gpu_lds));
@@ -204,7 +207,7 @@ static void run_block(void)
 		start_fiber(i);
 	while (run.error == NULL && count_state(0, threads, DONE) != threads) {
 		for (i = 0; run.error == NULL && i < waves; i++)
-			run_wave(turn(i, waves) * WAVE);
+			run_wave(turn(i, waves) * lanes);
 		if (run.error == NULL && count_state(0, threads, DONE) != threads) {
 			if (count_state(0, threads, AT_BARRIER) != threads)
 				run.error = "a barrier that not all threads reach";

@@ -11,7 +11,8 @@ struct gpu_launch {
 	const void *kernel;
 	const void *args;
 	unsigned int grid[3];
-	unsigned int threads; /* of a block: a multiple of 32, at most 1024 */
+	unsigned int threads; /* of a block: a multiple of `wave`, at most 1024 */
+	unsigned int wave;    /* lanes: 32 or 64 */
 	int reverse;          /* lanes, waves and blocks from the last to the first */
 };
 

@@ -19,9 +19,10 @@ build() {
 		plugins/rdna3/kernels.hip -o "$work/kernels.cubin" &
 	# an ELF header that says gfx1100: what find_image() and the runtime look at
 	cat >"$work/images.c" <<-'CODE'
-		#include "plugins/rdna3/rdna3.h"
+		#include "plugins/gpu/plugin.h"
 		static const unsigned char header[64] = { 0x7f, 'E', 'L', 'F', [18] = 0xe0, [48] = 0x41 };
-		const struct rdna3_image rdna3_images[] = { { "gfx1100", header }, { 0, 0 } };
+		extern const struct gpu_image rdna3_images[];
+		const struct gpu_image rdna3_images[] = { { "gfx1100", header }, { 0, 0 } };
 	CODE
 	local flags="-std=gnu11 -O2 -g -Wall -Wextra -fPIC -fvisibility=hidden -Iinclude -I."
 	gcc $flags -shared plugins/rdna3/{plugin,layout,forward}.c plugins/gpu/*.c "$work/images.c" \

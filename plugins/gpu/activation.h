@@ -4,8 +4,8 @@
  * library, so exp, tanh and erfc are made here; the same source gives the same bits on
  * all machines that fuse where gpu_fma says so.
  */
-#ifndef MOEK_RDNA3_ACTIVATION_H
-#define MOEK_RDNA3_ACTIVATION_H
+#ifndef MOEK_GPU_ACTIVATION_H
+#define MOEK_GPU_ACTIVATION_H
 
 /* e^x, within 2 ulp; overflows to infinity, underflows to 0; a NaN stays one */
 GPU_DEVICE float act_exp(float x)
@@ -101,28 +101,28 @@ GPU_DEVICE float act_clamp(float x, float limit)
 }
 
 /* enum moek_activation of problem.h, gated; limit 0: none */
-GPU_DEVICE float activate(float g, float u, const struct rdna3_args *a)
+GPU_DEVICE float gpu_activate(float g, float u, const struct gpu_activation *a)
 {
 	float limit = a->limit, alpha = a->alpha, beta = a->beta;
 
 	if (limit > 0.0f) {
-		if (a->activation != RDNA3_SWIGLU_STEP)
+		if (a->function != GPU_SWIGLU_STEP)
 			g = g > limit ? limit : g;
 		u = act_clamp(u, limit);
 	}
-	switch (a->activation) {
-	case RDNA3_SILU:
+	switch (a->function) {
+	case GPU_SILU:
 		return g * act_sigmoid(g) * u;
-	case RDNA3_GELU:
+	case GPU_GELU:
 		return act_gelu(g) * u;
-	case RDNA3_GELU_TANH:
+	case GPU_GELU_TANH:
 		return act_gelu_tanh(g) * u;
-	case RDNA3_SWIGLU_OAI:
+	case GPU_SWIGLU_OAI:
 		return g * act_sigmoid(alpha * g) * (u + beta);
-	case RDNA3_SWIGLU_STEP:
+	case GPU_SWIGLU_STEP:
 		g = g * act_sigmoid(g);
 		return (limit > 0.0f && g > limit ? limit : g) * u;
-	default: /* RDNA3_SITU */
+	default: /* GPU_SITU */
 		u = beta > 0.0f ? beta * act_tanh(u / beta) : u;
 		return alpha * act_tanh(g / alpha) * act_sigmoid(g) * u;
 	}
