@@ -12,7 +12,13 @@
 #define MOEK_FORMATS_H
 
 #include <stdint.h>
+
+/* How a function here is declared. Code for a GPU defines it as its compiler needs, and
+ * memcpy with it. */
+#ifndef MOEK_FORMAT
 #include <string.h>
+#define MOEK_FORMAT static inline
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,7 +26,7 @@ extern "C" {
 
 #define MOEK_MX_BLOCK 32 /* columns that share an E8M0 scale */
 
-static inline uint32_t moek_f32_bits(float value)
+MOEK_FORMAT uint32_t moek_f32_bits(float value)
 {
 	uint32_t bits;
 
@@ -28,7 +34,7 @@ static inline uint32_t moek_f32_bits(float value)
 	return bits;
 }
 
-static inline float moek_f32_from_bits(uint32_t bits)
+MOEK_FORMAT float moek_f32_from_bits(uint32_t bits)
 {
 	float value;
 
@@ -38,13 +44,13 @@ static inline float moek_f32_from_bits(uint32_t bits)
 
 /* ---- bf16: the upper half of an fp32 ---- */
 
-static inline float moek_bf16_to_f32(uint16_t bits)
+MOEK_FORMAT float moek_bf16_to_f32(uint16_t bits)
 {
 	return moek_f32_from_bits((uint32_t)bits << 16);
 }
 
 /** Overflow goes to infinity; a NaN stays a (quiet) NaN. */
-static inline uint16_t moek_bf16_from_f32(float value)
+MOEK_FORMAT uint16_t moek_bf16_from_f32(float value)
 {
 	uint32_t bits = moek_f32_bits(value);
 
@@ -55,7 +61,7 @@ static inline uint16_t moek_bf16_from_f32(float value)
 
 /* ---- fp16: 1 sign, 5 exponent, 10 fraction ---- */
 
-static inline float moek_f16_to_f32(uint16_t bits)
+MOEK_FORMAT float moek_f16_to_f32(uint16_t bits)
 {
 	uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
 	uint32_t exponent = bits >> 10 & 31u, fraction = bits & 0x3ffu;
@@ -76,7 +82,7 @@ static inline float moek_f16_to_f32(uint16_t bits)
 }
 
 /** Overflow goes to infinity; a NaN stays a (quiet) NaN. */
-static inline uint16_t moek_f16_from_f32(float value)
+MOEK_FORMAT uint16_t moek_f16_from_f32(float value)
 {
 	uint32_t bits = moek_f32_bits(value);
 	uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
@@ -101,7 +107,7 @@ static inline uint16_t moek_f16_from_f32(float value)
 
 /* ---- fp8 e4m3 (FN): bias 7, no infinities, 0x7f and 0xff are NaN, largest 448 ---- */
 
-static inline float moek_e4m3_to_f32(uint8_t bits)
+MOEK_FORMAT float moek_e4m3_to_f32(uint8_t bits)
 {
 	uint32_t sign = (uint32_t)(bits & 0x80u) << 24;
 	uint32_t exponent = bits >> 3 & 15u, fraction = bits & 7u;
@@ -115,7 +121,7 @@ static inline float moek_e4m3_to_f32(uint8_t bits)
 }
 
 /** Saturates at 448, infinities included; a NaN stays a NaN. */
-static inline uint8_t moek_e4m3_from_f32(float value)
+MOEK_FORMAT uint8_t moek_e4m3_from_f32(float value)
 {
 	uint32_t bits = moek_f32_bits(value);
 	uint32_t sign = bits >> 24 & 0x80u, size = bits & 0x7fffffffu;
@@ -141,7 +147,7 @@ static inline uint8_t moek_e4m3_from_f32(float value)
 /* ---- E8M0: a power of two, 2^(byte - 127) ---- */
 
 /** 0 is the subnormal 2^-127; 255 is NaN. */
-static inline float moek_e8m0_to_f32(uint8_t byte)
+MOEK_FORMAT float moek_e8m0_to_f32(uint8_t byte)
 {
 	if (byte == 0)
 		return moek_f32_from_bits(0x00400000u);
@@ -152,7 +158,7 @@ static inline float moek_e8m0_to_f32(uint8_t byte)
 
 /* ---- E2M1: 0 0.5 1 1.5 2 3 4 6, bit 3 is the sign; 8 is -0 ---- */
 
-static inline float moek_e2m1_to_f32(uint32_t code)
+MOEK_FORMAT float moek_e2m1_to_f32(uint32_t code)
 {
 	static const float magnitude[8] = { 0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f };
 	float value = magnitude[code & 7u];
@@ -161,7 +167,7 @@ static inline float moek_e2m1_to_f32(uint32_t code)
 }
 
 /** Ties to the even code; above 5 is 6. The sign is kept, also of zero. Not for NaN. */
-static inline uint32_t moek_e2m1_from_f32(float value)
+MOEK_FORMAT uint32_t moek_e2m1_from_f32(float value)
 {
 	float size = value < 0 ? -value : value;
 	uint32_t sign = moek_f32_bits(value) >> 28 & 8u;
@@ -189,19 +195,19 @@ static inline uint32_t moek_e2m1_from_f32(float value)
 /* ---- weights: one value from its code ---- */
 
 /** Code `column` of a row of nibbles: the low nibble is the even column. */
-static inline uint32_t moek_nibble(const uint8_t *row, uint64_t column)
+MOEK_FORMAT uint32_t moek_nibble(const uint8_t *row, uint64_t column)
 {
 	return (uint32_t)row[column / 2] >> (column % 2 * 4) & 15u;
 }
 
 /** The difference is exact; one rounding, where the scale has over 19 significant bits. */
-static inline float moek_int4_value(uint32_t code, uint32_t zero, float scale)
+MOEK_FORMAT float moek_int4_value(uint32_t code, uint32_t zero, float scale)
 {
 	return (float)((int32_t)code - (int32_t)zero) * scale;
 }
 
 /** Exact, but for the subnormal range, where one rounding may occur. */
-static inline float moek_mxfp4_value(uint32_t code, uint8_t scale)
+MOEK_FORMAT float moek_mxfp4_value(uint32_t code, uint8_t scale)
 {
 	return moek_e2m1_to_f32(code) * moek_e8m0_to_f32(scale);
 }
@@ -213,7 +219,7 @@ static inline float moek_mxfp4_value(uint32_t code, uint8_t scale)
  * rounded to one mantissa bit, then floor(log2) - 2. A zero block counts as 2^-126. A
  * block with an infinity or a NaN gets 255.
  */
-static inline uint8_t moek_mxfp4_scale_even(float amax)
+MOEK_FORMAT uint8_t moek_mxfp4_scale_even(float amax)
 {
 	uint32_t bits = moek_f32_bits(amax) & 0x7fffffffu;
 	int32_t exponent;
@@ -225,7 +231,7 @@ static inline uint8_t moek_mxfp4_scale_even(float amax)
 }
 
 /** `round_up`: the smallest power of two by which amax comes to at most 6. */
-static inline uint8_t moek_mxfp4_scale_round_up(float amax)
+MOEK_FORMAT uint8_t moek_mxfp4_scale_round_up(float amax)
 {
 	uint32_t bits = moek_f32_bits(amax) & 0x7fffffffu;
 	uint32_t exponent = bits >> 23, fraction = bits & 0x7fffffu;
@@ -239,7 +245,7 @@ static inline uint8_t moek_mxfp4_scale_round_up(float amax)
 }
 
 /** One element of an MXFP4 block whose scale byte is `scale` (not 255): its E2M1 code. */
-static inline uint32_t moek_mxfp4_code(float value, uint8_t scale)
+MOEK_FORMAT uint32_t moek_mxfp4_code(float value, uint8_t scale)
 {
 	/* dividing by a power of two in two exact steps: 2^127 has no fp32 inverse */
 	float half = moek_f32_from_bits(0x3f000000u);
@@ -250,20 +256,20 @@ static inline uint32_t moek_mxfp4_code(float value, uint8_t scale)
 }
 
 /** One element under a static fp8 scale: value / scale to e4m3, saturating. */
-static inline uint8_t moek_fp8_code(float value, float scale)
+MOEK_FORMAT uint8_t moek_fp8_code(float value, float scale)
 {
 	return moek_e4m3_from_f32(value / scale);
 }
 
 /** Scale of an int8 group from its largest magnitude; 0 for a group of zeros. */
-static inline float moek_int8_scale(float amax)
+MOEK_FORMAT float moek_int8_scale(float amax)
 {
 	return amax / 127.0f;
 }
 
 /** One element of an int8 group: value / scale to nearest, ties to even; 0 if scale is 0.
  *  Not for NaN (which gives -127, so that nothing is undefined). */
-static inline int32_t moek_int8_code(float value, float scale)
+MOEK_FORMAT int32_t moek_int8_code(float value, float scale)
 {
 	/* adding 1.5 * 2^23 leaves the nearest integer in the low bits */
 	float quotient = scale > 0 ? value / scale : 0.0f;
