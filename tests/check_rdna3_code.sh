@@ -5,36 +5,8 @@
 : "${MOEK_TEST_SOURCE:?run by make check}" "${MOEK_TEST_BUILD:?}"
 . "$MOEK_TEST_SOURCE/tap.sh"
 
-tool() { # NAME: the newest that is installed
-	for version in 22 21 20 19; do
-		command -v "$1-$version" && return
-	done
-	return 1
-}
-if ! objdump=$(tool llvm-objdump) || ! readelf=$(tool llvm-readelf); then
-	echo '1..0 # skip no llvm-objdump and llvm-readelf of version 19 or later'
-	exit 77
-fi
-found=no
-for code in "$MOEK_TEST_BUILD"/plugins/rdna3/kernels.*.hsaco; do
-	[ -e "$code" ] && found=yes
-done
-if [ $found = no ]; then
-	echo '1..0 # skip rdna3 was built without GPU code'
-	exit 77
-fi
-
-# one line a kernel: name registers spilled scratch LDS arguments
-notes() {
-	"$readelf" --notes "$1" | awk '
-		/\.group_segment_fixed_size:/ { lds = $NF }
-		/\.kernarg_segment_size:/ { arguments = $NF }
-		/\.name: *rdna3_/ { name = $NF }
-		/\.private_segment_fixed_size:/ { scratch = $NF }
-		/\.sgpr_spill_count:/ { spilled = $NF }
-		/\.vgpr_count:/ { registers = $NF }
-		/\.vgpr_spill_count:/ { print name, registers, spilled + $NF, scratch, lds, arguments }'
-}
+. "$MOEK_TEST_SOURCE/gpu/code.sh"
+code_begin rdna3
 
 # one line for each loop (a branch back to a label) that multiplies: name wmma dot2 streamed
 loops() {
@@ -56,16 +28,10 @@ loops() {
 		}'
 }
 
-# all LINES CONDITION: an awk condition that holds for every line, of which there are some
-all() { awk "!($2) { print \"# \" \$0; bad = 1 } END { exit bad || NR == 0 }" "$1"; }
-lacks() { ! grep -Em1 "$2" "$1"; }
-# has NAMES COUNT PATTERN: as many kernels have a line that matches
-has() { [ "$(grep -E "$3" "$1" | cut -d' ' -f1 | sort -u | wc -l)" -eq "$2" ]; }
-
-for code in "$MOEK_TEST_BUILD"/plugins/rdna3/kernels.*.hsaco; do
+for code in $codes; do
 	arch=${code%.hsaco}
 	arch=${arch##*.}
-	notes "$code" >"$work/notes"
+	notes "$code" rdna3_ >"$work/notes"
 	check "$arch: 27 kernels" test "$(wc -l <"$work/notes")" -eq 27
 	check "$arch: nothing is spilled" all "$work/notes" '$3 == 0'
 	check "$arch: no scratch" all "$work/notes" '$4 == 0'

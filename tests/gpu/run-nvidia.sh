@@ -29,7 +29,7 @@ build() {
 		-o "$work/rdna3.so" -ldl -lpthread
 	gcc $flags -shared -I"$cuda/include" tests/gpu/cudahip.c -o "$work/fakehip.so" \
 		-L"$cuda/lib64/stubs" -lcuda
-	gcc $flags -Itests/gpu/minicheck tests/check_rdna3.c tests/gpu/sysfs.c \
+	gcc $flags -Itests/gpu/minicheck tests/check_rdna3.c tests/gpu/harness.c tests/gpu/sysfs.c \
 		-o "$work/check" -lm -ldl
 	wait $!
 }
