@@ -90,13 +90,15 @@ void gpu_fill_tokens(const struct moek_problem *problem, const struct moek_batch
                      uint64_t first, uint64_t tokens, struct gpu_routing *routing,
                      const void **input_out, void **output_out)
 {
-	uint64_t out_bytes = problem->output_type == MOEK_F32 ? 4 : 2;
+	const uint64_t in_bytes = problem->input_type == MOEK_F32 ? 4 : 2;
+	const uint64_t out_bytes = problem->output_type == MOEK_F32 ? 4 : 2;
 
 	routing->tokens = (unsigned int)tokens;
 	routing->slots = (unsigned int)(tokens * problem->top_k);
 	routing->topk_ids = batch->topk_ids + first * problem->top_k;
 	if (batch->topk_weights != NULL)
 		routing->topk_weights = batch->topk_weights + first * problem->top_k;
-	*input_out = (const char *)batch->input.data + first * problem->hidden * 2;
+	*input_out = (const char *)batch->input.data +
+	             first * problem->hidden * in_bytes;
 	*output_out = (char *)batch->output.data + first * problem->hidden * out_bytes;
 }

@@ -68,6 +68,10 @@ struct gpu_tile {
 #define GPU_KERNEL(threads)                                                            \
 	extern "C" __attribute__((global))                                             \
 	__attribute__((amdgpu_flat_work_group_size(threads, threads))) void
+/* with registers for at least so many waves on a SIMD */
+#define GPU_KERNEL_WAVES(threads, waves)                                               \
+	extern "C" __attribute__((global, amdgpu_waves_per_eu(waves)))                 \
+	__attribute__((amdgpu_flat_work_group_size(threads, threads))) void
 #define GPU_DEVICE static __attribute__((device, always_inline)) inline
 #define GPU_SHARED(type, name, count)                                                  \
 	static __attribute__((shared, aligned(16))) type name[count]
@@ -251,6 +255,7 @@ GPU_DEVICE gpu_u32 gpu_pick_bytes(gpu_u32 high, gpu_u32 low, gpu_u32 selector)
 	GPU_NVIDIA) /* --------------------------------------------------------- */
 
 #define GPU_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads) void
+#define GPU_KERNEL_WAVES(threads, waves) GPU_KERNEL(threads)
 #define GPU_DEVICE static __device__ __forceinline__
 #define GPU_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 
@@ -462,6 +467,7 @@ GPU_DEVICE gpu_u32 gpu_pick_bytes(gpu_u32 high, gpu_u32 low, gpu_u32 selector)
 #include <moek/formats.h>
 
 #define GPU_KERNEL(threads) static void
+#define GPU_KERNEL_WAVES(threads, waves) GPU_KERNEL(threads)
 /* not inlined: an instance of a kernel for each format, with a sanitizer on top, takes
  * a compiler minutes */
 #define GPU_DEVICE static __attribute__((noinline, unused))

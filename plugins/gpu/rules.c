@@ -87,15 +87,16 @@ int32_t gpu_supports_mxfp4(const struct moek_scheme *scheme,
 	return 1;
 }
 
-int32_t gpu_supports_types(const struct moek_problem *problem,
+int32_t gpu_supports_types(const struct moek_problem *problem, int singles,
                            struct moek_verdict *no_out)
 {
-	static const uint64_t inputs[] = { MOEK_F16, MOEK_BF16 };
+	static const uint64_t inputs[] = { MOEK_F16, MOEK_BF16, MOEK_F32 };
 	static const uint64_t outputs[] = { MOEK_F16, MOEK_BF16, MOEK_F32 };
 
-	if (problem->input_type != MOEK_F16 && problem->input_type != MOEK_BF16)
+	if (problem->input_type != MOEK_F16 && problem->input_type != MOEK_BF16 &&
+	    !(singles && problem->input_type == MOEK_F32))
 		return moek_refuse_values(no_out, MOEK_RULE_INPUT_TYPE,
-		                          problem->input_type, inputs, COUNT(inputs));
+		                          problem->input_type, inputs, singles ? 3 : 2);
 	if (problem->output_type != MOEK_F16 && problem->output_type != MOEK_BF16 &&
 	    problem->output_type != MOEK_F32)
 		return moek_refuse_values(no_out, MOEK_RULE_OUTPUT_TYPE,

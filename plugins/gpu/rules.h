@@ -20,8 +20,8 @@ int32_t gpu_supports_both(const struct moek_problem *problem,
 /** MXFP4 weights; the static scale of activations is the caller's to judge. */
 int32_t gpu_supports_mxfp4(const struct moek_scheme *scheme,
                            struct moek_verdict *no_out);
-/** fp16 or bf16 rows in; these or fp32 out. */
-int32_t gpu_supports_types(const struct moek_problem *problem,
+/** fp16, bf16 or, if @singles, fp32 rows in; any of them out. */
+int32_t gpu_supports_types(const struct moek_problem *problem, int singles,
                            struct moek_verdict *no_out);
 /** What activation.h has, gated. */
 int32_t gpu_supports_activation(void *plugin, const struct moek_problem *problem,

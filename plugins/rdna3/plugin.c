@@ -67,7 +67,7 @@ static int32_t supports_types(const struct moek_problem *problem,
 	if (problem->activations != MOEK_A16)
 		return moek_refuse_values(no_out, MOEK_RULE_ACTIVATIONS,
 		                          problem->activations, activations, 1);
-	return gpu_supports_types(problem, no_out);
+	return gpu_supports_types(problem, 0, no_out);
 }
 
 static int32_t supports_quant_int4(void *plugin, const struct moek_problem *problem,

@@ -242,7 +242,8 @@ static int read_descriptor(const unsigned char *image, const char *name,
 
 static const struct gpu_cpu_kernel *find_kernel(const char *name)
 {
-	const struct gpu_cpu_kernel *const lists[] = { rdna3_cpu_kernels };
+	const struct gpu_cpu_kernel *const lists[] = { rdna3_cpu_kernels,
+		                                       mxfp4_cpu_kernels };
 	const struct gpu_cpu_kernel *kernel;
 	size_t i;
 

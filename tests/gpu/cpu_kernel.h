@@ -14,5 +14,6 @@ struct gpu_cpu_kernel {
 };
 
 extern const struct gpu_cpu_kernel rdna3_cpu_kernels[];
+extern const struct gpu_cpu_kernel mxfp4_cpu_kernels[];
 
 #endif

@@ -40,9 +40,9 @@ static struct {
 	const char *error;
 } run;
 
-/* every GPU_SHARED variable of this program or library */
-extern char __start_gpu_lds[] __attribute__((visibility("hidden")));
-extern char __stop_gpu_lds[] __attribute__((visibility("hidden")));
+/* every GPU_SHARED variable of this program or library; weak, for there may be none */
+extern char __start_gpu_lds[] __attribute__((weak, visibility("hidden")));
+extern char __stop_gpu_lds[] __attribute__((weak, visibility("hidden")));
 
 /* ---- switching; the sanitizer must be told which stack is in use ---- */
 
