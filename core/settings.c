@@ -334,6 +334,27 @@ static char *absolute_path(const char *path)
 	return absolute;
 }
 
+/**
+ * The value of an option of a plugin: as it stands, or of the environment where all of
+ * it is ${NAME}; NULL where that is not set, so that the option is not given. A plugin
+ * reads no environment, and what its libraries call their variables is not for us to
+ * know.
+ */
+static const char *expand(const struct moek_settings *settings, const char *value)
+{
+	size_t length = strlen(value);
+	char name[256];
+
+	if (length < 4 || length - 3 >= sizeof(name) || strncmp(value, "${", 2) != 0 ||
+	    value[length - 1] != '}')
+		return value;
+	snprintf(name, sizeof(name), "%.*s", (int)length - 3, value + 2);
+	if (name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")] != '\0')
+		return value;
+	value = settings->no_environment ? NULL : secure_getenv(name);
+	return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
 static int32_t add_file(struct moek_settings *settings, uint32_t level,
                         const char *name, int optional, struct moek_error *error_out)
 {
@@ -354,6 +375,10 @@ static int32_t add_file(struct moek_settings *settings, uint32_t level,
 		struct moek_setting setting = { line->section, line->key, line->value };
 		char *origin;
 
+		if (is_section(line->section, "plugin") != NULL && line->value != NULL)
+			setting.value = expand(settings, line->value);
+		if (setting.value == NULL && line->value != NULL)
+			continue;
 		if (asprintf(&origin, "%s:%u", path, line->number) < 0) {
 			status = moek_fail_memory(error_out, "settings");
 			break;
@@ -618,8 +643,8 @@ int32_t moek_settings_open(const struct moek_registry_options *options,
 	if (settings == NULL)
 		return moek_fail_memory(error_out, "settings");
 	settings->elevated = place->elevated;
-	if (!read_environment(place->elevated || options->ignore_environment,
-	                      &environment)) {
+	settings->no_environment = place->elevated || options->ignore_environment;
+	if (!read_environment(settings->no_environment, &environment)) {
 		status = moek_fail_memory(error_out, "settings");
 		goto done;
 	}

@@ -37,8 +37,9 @@ struct moek_settings {
 	size_t count;
 	struct moek_folder *folders; /* in search order */
 	size_t folder_count;
-	char *files[2]; /* the system's and the user's file as read, or NULL */
-	int elevated;   /* 1: environment and user file were not looked at */
+	char *files[2];     /* the system's and the user's file as read, or NULL */
+	int elevated;       /* 1: environment and user file were not looked at */
+	int no_environment; /* 1: the environment was not looked at */
 };
 
 /** Where the machine keeps things; a parameter for the tests. */

@@ -226,6 +226,57 @@ START_TEST(elevated_rights_read_no_environment)
 }
 END_TEST
 
+static const char *plugin_option(const char *key)
+{
+	const struct moek_entry *entry = moek_settings_plugin(settings, "some", key);
+
+	return entry != NULL ? entry->value : NULL;
+}
+
+START_TEST(an_option_of_a_plugin_may_be_a_variable)
+{
+	static const char text[] = "[plugin some]\nfolder = ${SOME_DIR}\nother = 1\n"
+				   "unset = ${SOME_UNSET}\nempty = ${SOME_EMPTY}\n"
+				   "plain = $SOME_DIR\npart = ${SOME_DIR}/x\n"
+				   "lower = ${some_dir}\nnothing = ${}\n";
+
+	setenv("SOME_DIR", "/opt/some", 1);
+	setenv("SOME_EMPTY", "", 1);
+	unsetenv("SOME_UNSET");
+	user_file(text);
+	open_it();
+	ck_assert_str_eq(plugin_option("folder"), "/opt/some");
+	ck_assert_str_eq(plugin_option("other"), "1");
+	/* not given: the plugin's own default */
+	ck_assert_ptr_null(plugin_option("unset"));
+	ck_assert_ptr_null(plugin_option("empty"));
+	/* all of the value or none of it */
+	ck_assert_str_eq(plugin_option("plain"), "$SOME_DIR");
+	ck_assert_str_eq(plugin_option("part"), "${SOME_DIR}/x");
+	ck_assert_str_eq(plugin_option("lower"), "${some_dir}");
+	ck_assert_str_eq(plugin_option("nothing"), "${}");
+	options.config_file = settings->files[1] != NULL ? strdup(settings->files[1])
+	                                                 : NULL;
+	options.ignore_environment = 1;
+	open_it();
+	ck_assert_ptr_null(plugin_option("folder"));
+	ck_assert_str_eq(plugin_option("other"), "1");
+	options.ignore_environment = 0;
+	place.elevated = 1;
+	open_it();
+	ck_assert_ptr_null(plugin_option("folder"));
+	free((char *)(uintptr_t)options.config_file);
+}
+END_TEST
+
+START_TEST(nothing_else_may_be_a_variable)
+{
+	setenv("SOME_NUMBER", "4", 1);
+	user_file("[registry]\nthreads = ${SOME_NUMBER}\n");
+	ck_assert_int_eq(try_open(), MOEK_BAD_CONFIG);
+}
+END_TEST
+
 static const struct {
 	const char *text, *message;
 } bad[] = {
@@ -241,7 +292,8 @@ static const struct {
 	{ "[registry]\nthreads = 1x\n", "2: threads = 1x: expected a number" },
 	{ "[registry]\nthreads =\n", "2: threads = : expected a number" },
 	{ "[registry]\nprobe = on\n", "2: probe = on: expected auto, always or never" },
-	{ "[registry]\nprobe_seconds = 0\n", "2: probe_seconds = 0: expected a number" },
+	{ "[registry]\nprobe_seconds = 0\n",
+	  "2: probe_seconds = 0: expected a number" },
 	{ "[registry]\nprobe_helper = moek-probe\n",
 	  "2: probe_helper = moek-probe: expected an absolute path" },
 	{ "[registry]\ncache = here\n", "2: cache = here: expected an absolute path" },
@@ -391,6 +443,8 @@ int main(void)
 	tcase_add_test(tests, one_file_alone_when_it_is_named);
 	tcase_add_test(tests, the_environment_can_be_left_out);
 	tcase_add_test(tests, caches_are_where_the_users_variables_say);
+	tcase_add_test(tests, an_option_of_a_plugin_may_be_a_variable);
+	tcase_add_test(tests, nothing_else_may_be_a_variable);
 	tcase_add_test(tests, elevated_rights_read_no_environment);
 	tcase_add_loop_test(tests, a_bad_setting_names_its_line, 0,
 	                    (int)(sizeof(bad) / sizeof(bad[0])));
