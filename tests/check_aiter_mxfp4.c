@@ -17,6 +17,7 @@
 #include <moek/formats.h>
 
 #include "plugins/aiter_mxfp4/mxfp4.h"
+#include "tests/gpu/aiter_files.h"
 #include "tests/gpu/harness.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -591,6 +592,8 @@ static int check_token(struct check *c, uint64_t token, double *x, double *a,
 
 		if (!(fabs(got - want[h]) <= allowed)) /* a NaN is never close */
 			return wrong(c, "output", token, h, got, want[h]);
+		c->b->want[token * p->hidden + h] = want[h];
+		c->b->magnitude[token * p->hidden + h] = magnitude[h];
 	}
 	return 1;
 }
@@ -900,6 +903,138 @@ START_TEST(sees_what_is_done_wrong)
 }
 END_TEST
 
+/* ------------------------------------------------------------------- AITER's own
+ * kernels */
+
+static char aiter_folder[] = "/tmp/moek-aiter.XXXXXX", kernarg[64];
+
+/* the plugin again, told that AITER is there, and to have its blocks kept */
+static void open_with_aiter(void)
+{
+	char path[1024];
+	unsigned char *code = malloc(1 << 20);
+	size_t bytes;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/tests/fakes/aiter.gfx950.co",
+	         getenv("MOEK_TEST_BUILD"));
+	file = fopen(path, "r");
+	ck_assert_msg(file != NULL, "%s", path);
+	bytes = fread(code, 1, 1 << 20, file);
+	fclose(file);
+	ck_assert_ptr_nonnull(mkdtemp(aiter_folder));
+	aiter_files_create(aiter_folder, "gfx950", AITER_LIST, code, bytes);
+	free(code);
+	snprintf(kernarg, sizeof(kernarg), "%s/kernarg", aiter_folder);
+	setenv("FAKEHIP_KERNARG", kernarg, 1);
+	harness_options[0].key = "use_aiter";
+	harness_options[0].value = "on";
+	harness_options[1].key = "aiter_dir";
+	harness_options[1].value = aiter_folder;
+	open_plugin("aiter_mxfp4", 90500);
+}
+
+static void close_with_aiter(void)
+{
+	char command[128];
+
+	close_plugin();
+	harness_options[0].key = harness_options[1].key = NULL;
+	unsetenv("FAKEHIP_KERNARG");
+	snprintf(command, sizeof(command), "rm -r %s", aiter_folder);
+	ck_assert_int_eq(system(command), 0);
+	strcpy(aiter_folder, "/tmp/moek-aiter.XXXXXX");
+}
+
+/* blocks that were launched so far; *last_out: the last of them */
+static size_t launches(unsigned char *last_out)
+{
+	FILE *file = fopen(kernarg, "r");
+	size_t count = 0;
+
+	if (file == NULL)
+		return 0;
+	while (fread(last_out, 1, AITER_KERNARG_BYTES, file) == AITER_KERNARG_BYTES)
+		count++;
+	fclose(file);
+	return count;
+}
+
+static const struct {
+	const char *name;
+	uint64_t hidden, intermediate, top_k, tokens;
+	int with_map;
+	uint64_t columns; /* of the kernel that is to run; 0: our own do */
+} small_batches[] = {
+	{ "one token", 256, 256, 2, 1, 0, 128 },
+	{ "three blocks of 128", 256, 384, 2, 3, 0, 128 },
+	{ "ids outside, and a map", 512, 256, 4, 9, 1, 256 },
+	{ "many groups", 256, 1024, 8, 10, 0, 256 },
+	{ "sixteen tokens", 256, 128, 2, 16, 0, 128 },
+	{ "seventeen", 256, 128, 2, 17, 0, 0 },
+	{ "129 slots and more", 256, 128, 9, 15, 0, 0 },
+};
+
+START_TEST(aiters_kernel_runs_small_batches_with_the_bytes_it_wants)
+{
+	const uint64_t tokens = small_batches[_i].tokens,
+		       columns = small_batches[_i].columns;
+	const struct moek_experts *experts = plugin->experts[W4A4];
+	struct moek_problem p = good_problem(W4A4), own;
+	unsigned char block[AITER_KERNARG_BYTES];
+	const struct claim claim = { MOEK_A4_MXFP4_ROUND_UP, 0 };
+	struct moek_numerics n;
+	struct run run, ours;
+	struct check c;
+	struct bench b;
+	const char *bad;
+	uint64_t i;
+
+	p.activations = MOEK_A4_MXFP4_ROUND_UP;
+	p.hidden = small_batches[_i].hidden;
+	p.intermediate = small_batches[_i].intermediate;
+	p.top_k = small_batches[_i].top_k;
+	p.experts = p.experts_local = 5;
+	seed = 77;
+	make_bench(&p, tokens, small_batches[_i].with_map, &b);
+	device.compute_units = 16;
+	run_bench(experts, &b, tokens, &run);
+	ck_assert_uint_eq(launches(block), columns != 0);
+	experts->numerics(handle, &b.problem, &n);
+	ck_assert_uint_eq(n.repeatable, 0);
+	if (columns != 0) {
+		/* ps_deno: which of the two ran */
+		ck_assert_uint_eq(block[432], p.intermediate / columns);
+		ck_assert_uint_eq(block[224], tokens);
+	}
+
+	/* the same from our own kernels, verified; they alone may be asked for the same
+	 * bits every time */
+	own = b.problem;
+	b.problem.must_understand |= MOEK_DETERMINISTIC;
+	run_bench(experts, &b, tokens, &ours);
+	ck_assert_uint_eq(launches(block), columns != 0);
+	bad = verify(experts, &b, &ours, &claim, &c);
+	ck_assert_msg(bad == NULL, "%s", bad);
+	b.problem = own;
+	for (i = 0; i < tokens * p.hidden; i++) {
+		double got = value_at(run.output, i, MOEK_BF16);
+
+		/* half a unit for each addition in bf16 */
+		ck_assert_msg(fabs(got - b.want[i]) <=
+		                      (double)n.terms * 0x1p-8 * b.magnitude[i],
+		              "%s: output[%llu] is %g, expected %g",
+		              small_batches[_i].name, (unsigned long long)i, got,
+		              b.want[i]);
+		if (b.magnitude[i] <= 0)
+			ck_assert_double_eq(got, 0);
+	}
+	free_run(&run);
+	free_run(&ours);
+	free_bench(&b);
+}
+END_TEST
+
 /* ----------------------------------------------------------------------------- layout
  */
 
@@ -1105,6 +1240,14 @@ static Suite *suite(int with_code)
 		tcase_add_test(t, weights_lie_as_aiter_shuffles_them);
 		tcase_add_test(t, every_byte_of_an_expert_is_written);
 	}
+	suite_add_tcase(s, t);
+	t = tcase_create("with AITER");
+	tcase_set_timeout(t, 60);
+	tcase_add_checked_fixture(t, open_with_aiter, close_with_aiter);
+	if (with_code)
+		tcase_add_loop_test(
+			t, aiters_kernel_runs_small_batches_with_the_bytes_it_wants, 0,
+			(int)COUNT(small_batches));
 	suite_add_tcase(s, t);
 	return s;
 }

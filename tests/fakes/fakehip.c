@@ -8,6 +8,7 @@
  * FAKEHIP_ARCH     architecture of its one device (gfx1100); "none": no device
  * FAKEHIP_VERSION  what hipRuntimeGetVersion says (60342134)
  * FAKEHIP_REVERSE  1: threads and blocks run from the last to the first
+ * FAKEHIP_KERNARG  file that gets the argument block of each launch of AITER's
  */
 #include <elf.h>
 #include <pthread.h>
@@ -243,7 +244,8 @@ static int read_descriptor(const unsigned char *image, const char *name,
 static const struct gpu_cpu_kernel *find_kernel(const char *name)
 {
 	const struct gpu_cpu_kernel *const lists[] = { rdna3_cpu_kernels,
-		                                       mxfp4_cpu_kernels };
+		                                       mxfp4_cpu_kernels,
+		                                       aiter_cpu_kernels };
 	const struct gpu_cpu_kernel *kernel;
 	size_t i;
 
@@ -271,6 +273,14 @@ int hipModuleGetFunction(void **function_out, void *module, const char *name)
 	return SUCCESS;
 }
 
+/* HIP_LAUNCH_PARAM_BUFFER_POINTER, the block, _BUFFER_SIZE, its size, _END */
+static int is_block(void *const *extra, size_t bytes)
+{
+	return (uintptr_t)extra[0] == 1 && extra[1] != NULL &&
+	       (uintptr_t)extra[2] == 2 && *(const size_t *)extra[3] == bytes &&
+	       (uintptr_t)extra[4] == 3;
+}
+
 int hipModuleLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
                           unsigned int grid_z, unsigned int block_x,
                           unsigned int block_y, unsigned int block_z,
@@ -286,21 +296,31 @@ int hipModuleLaunchKernel(void *function, unsigned int grid_x, unsigned int grid
 		.wave = kernel->wave,
 		.reverse = setting("FAKEHIP_REVERSE", "0")[0] == '1',
 	};
-	const char *error;
+	const char *error = NULL;
 	int failed;
 
 	(void)stream;
+	if ((kernel->whole != NULL) != (extra != NULL) ||
+	    (extra != NULL && !is_block(extra, kernel->args_bytes)))
+		return complain(INVALID_VALUE,
+		                "arguments are not as the kernel takes them",
+		                kernel->name);
 	if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_y > 65535 ||
 	    grid_z > 65535 || (uint64_t)grid_x * block_x >= UINT64_C(1) << 32 ||
-	    lds_bytes != 0 || extra != NULL)
+	    lds_bytes != 0)
 		return complain(INVALID_VALUE, "grid out of limits", kernel->name);
 	if (block_y != 1 || block_z != 1 || block_x != kernel->threads)
 		return complain(INVALID_VALUE,
 		                "block is not what the kernel is built for",
 		                kernel->name);
-	launch.args = arguments[0];
 	pthread_mutex_lock(&lock);
-	failed = gpu_fibers_run(&launch, &error);
+	if (kernel->whole != NULL) {
+		error = kernel->whole(extra[1], launch.grid);
+		failed = error != NULL;
+	} else {
+		launch.args = arguments[0];
+		failed = gpu_fibers_run(&launch, &error);
+	}
 	pthread_mutex_unlock(&lock);
 	return failed ? complain(LAUNCH_FAILURE, error, kernel->name) : SUCCESS;
 }

@@ -11,9 +11,13 @@ struct gpu_cpu_kernel {
 	void (*call)(const void *kernel, const void *args); /* for struct gpu_launch */
 	size_t args_bytes;
 	unsigned int threads, wave;
+	/* NULL, or all of a launch whose arguments come as a packed block; NULL or why
+	 * not */
+	const char *(*whole)(const void *block, const unsigned int *grid);
 };
 
 extern const struct gpu_cpu_kernel rdna3_cpu_kernels[];
 extern const struct gpu_cpu_kernel mxfp4_cpu_kernels[];
+extern const struct gpu_cpu_kernel aiter_cpu_kernels[];
 
 #endif

@@ -15,7 +15,7 @@ static void call(const void *kernel, const void *args)
 #define KERNEL(name)                                                                   \
 	{                                                                              \
 #name, &(const struct kernel){                                         \
-			name }, call, sizeof(struct mxfp4_args), 256, GPU_WAVE         \
+			name }, call, sizeof(struct mxfp4_args), 256, GPU_WAVE, NULL   \
 	}
 #define INSTANCE_ROWS(suffix)                                                          \
 	KERNEL(mxfp4_gate_up_decode_##suffix), KERNEL(mxfp4_down_decode_##suffix),     \
@@ -37,5 +37,5 @@ const struct gpu_cpu_kernel mxfp4_cpu_kernels[] = {
 	INSTANCE_ROWS(a8),
 	INSTANCE_ROWS(f16),
 	INSTANCE_ROWS(bf16),
-	{ NULL, NULL, NULL, 0, 0, 0 },
+	{ NULL, NULL, NULL, 0, 0, 0, NULL },
 };

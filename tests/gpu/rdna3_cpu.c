@@ -14,8 +14,9 @@ static void call(const void *kernel, const void *args)
 
 #define KERNEL(name, threads)                                                          \
 	{                                                                              \
-#name, &(const struct kernel){                                         \
-			name }, call, sizeof(struct rdna3_args), threads, GPU_WAVE     \
+#name, &(const struct kernel){ name }, call,                           \
+			                       sizeof(struct rdna3_args), threads,     \
+			                       GPU_WAVE, NULL                          \
 	}
 #define INSTANCE_ROWS(suffix)                                                          \
 	KERNEL(rdna3_gate_up_decode_##suffix, 256),                                    \
@@ -28,5 +29,5 @@ const struct gpu_cpu_kernel rdna3_cpu_kernels[] = {
 	KERNEL(rdna3_reduce, 256),      INSTANCE_ROWS(int4_f16),
 	INSTANCE_ROWS(int4_bf16),       INSTANCE_ROWS(int4_zeros_f16),
 	INSTANCE_ROWS(int4_zeros_bf16), INSTANCE_ROWS(mxfp4_f16),
-	INSTANCE_ROWS(mxfp4_bf16),      { NULL, NULL, NULL, 0, 0, 0 },
+	INSTANCE_ROWS(mxfp4_bf16),      { NULL, NULL, NULL, 0, 0, 0, NULL },
 };
