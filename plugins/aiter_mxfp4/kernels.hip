@@ -23,6 +23,14 @@
 
 #define WAVES MXFP4_WAVES
 
+/* tiles of 16 tokens that are finished at once, 64 KiB of LDS for all four; NVIDIA's
+ * compiler gives 48 at most */
+#ifdef GPU_NVIDIA
+#define FINISHED 1u
+#else
+#define FINISHED 4u
+#endif
+
 GPU_DEVICE gpu_u32 lane_of_wave(void)
 {
 	return gpu_thread() & 63u;
@@ -664,24 +672,31 @@ GPU_DEVICE void finish_tile(const struct mxfp4_args *a, const struct gpu_rows *t
                             gpu_u32 panel, gpu_u32 most, int format, gpu_u8 *staged,
                             struct gpu_sums (*acc)[4])
 {
-	gpu_u32 thread = gpu_thread(), lane = lane_of_wave(), m, t, i;
+	gpu_u32 thread = gpu_thread(), lane = lane_of_wave(), first, m, t, i;
 	float *own = (float *)(void *)staged + thread;
 
-	for (m = 0; m < most; m++)
-		for (t = 0; t < 4; t++)
-			for (i = 0; i < 4; i++)
-				own[256u * (16u * m + 4u * t + i)] = acc[t][m].f[i];
-	GPU_UNROLL(1)
-	for (i = 0; i < 4 * most; i++) {
-		gpu_u32 row = i / 4u * 16u + 4u * (lane >> 4) + i % 4u;
-		int valid = row < tile->rows;
-		gpu_u32 place = tile->first + (valid ? row : tile->rows - 1u);
-		const float *from = own + 256u * (i / 4u * 16u + i % 4u);
-		float gate[2] = { from[0], from[256 * 4] };
-		float up[2] = { from[256 * 8], from[256 * 12] };
+	GPU_UNROLL(4)
+	for (first = 0; first < most; first += FINISHED) {
+		gpu_u32 end = first + FINISHED < most ? first + FINISHED : most;
 
-		finish_gate_up(a, a->routing.sorted[place], valid, tile->expert, panel,
-		               gate, up, format);
+		for (m = first; m < end; m++)
+			for (t = 0; t < 4; t++)
+				for (i = 0; i < 4; i++)
+					own[256u * (16u * (m - first) + 4u * t + i)] =
+						acc[t][m].f[i];
+		GPU_UNROLL(1)
+		for (i = 0; i < 4 * (end - first); i++) {
+			gpu_u32 row = first * 16u + i / 4u * 16u + 4u * (lane >> 4) +
+			              i % 4u;
+			int valid = row < tile->rows;
+			gpu_u32 place = tile->first + (valid ? row : tile->rows - 1u);
+			const float *from = own + 256u * (i / 4u * 16u + i % 4u);
+			float gate[2] = { from[0], from[256 * 4] };
+			float up[2] = { from[256 * 8], from[256 * 12] };
+
+			finish_gate_up(a, a->routing.sorted[place], valid, tile->expert,
+			               panel, gate, up, format);
+		}
 	}
 }
 
@@ -807,8 +822,12 @@ QUANTISE(f32, GPU_F32)
 QUANTISE(f16, GPU_F16)
 QUANTISE(bf16, GPU_BF16)
 
-/* LDS of a tile: two buffers of 64 rows; of gate_up, later 64 floats of each thread.
- * Two blocks in a unit, as many as their registers let in. */
+/* LDS of a tile: two buffers of 64 rows; of gate_up, later 16 floats of each thread for
+ * each tile that is finished. Two blocks in a unit, as many as their registers let in.
+ */
+#define BUFFERS(bytes) (2 * 64 * ((bytes) + MXFP4_PAD))
+#define FLOATS (256 * 64 * (int)FINISHED)
+
 #define INSTANCE(suffix, format, bytes)                                                \
 	GPU_KERNEL(256) mxfp4_gate_up_decode_##suffix(struct mxfp4_args args)          \
 	{                                                                              \
@@ -820,12 +839,13 @@ QUANTISE(bf16, GPU_BF16)
 	}                                                                              \
 	GPU_KERNEL_WAVES(256, 2) mxfp4_gate_up_tile_##suffix(struct mxfp4_args args)   \
 	{                                                                              \
-		GPU_SHARED(gpu_u8, staged, 256 * 64 * 4);                              \
+		GPU_SHARED(gpu_u8, staged,                                             \
+		           BUFFERS(bytes) > FLOATS ? BUFFERS(bytes) : FLOATS);         \
 		tile_kernel(&args, 0, format, staged);                                 \
 	}                                                                              \
 	GPU_KERNEL_WAVES(256, 2) mxfp4_down_tile_##suffix(struct mxfp4_args args)      \
 	{                                                                              \
-		GPU_SHARED(gpu_u8, staged, 2 * 64 * ((bytes) + MXFP4_PAD));            \
+		GPU_SHARED(gpu_u8, staged, BUFFERS(bytes));                            \
 		tile_kernel(&args, 1, format, staged);                                 \
 	}
 

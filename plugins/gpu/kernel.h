@@ -400,8 +400,9 @@ GPU_DEVICE gpu_u32 gpu_ballot(int yes)
 
 #else
 /* A wave of 64 lanes is two warps that meet at a barrier of their own and share what
- * they post. For checking, not for speed. */
-enum { GPU__POSTED = 20, GPU__MOST_WAVES = 4 };
+ * they post, in dynamic shared memory that the launch gives: POSTED words for each
+ * thread. For checking, not for speed. */
+enum { GPU__POSTED = 20 };
 
 GPU_DEVICE void gpu__meet()
 {
@@ -411,9 +412,9 @@ GPU_DEVICE void gpu__meet()
 /* where the lanes of this wave post up to GPU__POSTED words each; lane 0's */
 GPU_DEVICE gpu_u32 *gpu__posted()
 {
-	__shared__ gpu_u32 posted[GPU__MOST_WAVES][64][GPU__POSTED];
+	extern __shared__ gpu_u32 posted[];
 
-	return posted[threadIdx.x / 64u][0];
+	return posted + threadIdx.x / 64u * 64u * GPU__POSTED;
 }
 
 GPU_DEVICE float gpu_shuffle_xor(float value, gpu_u32 mask)

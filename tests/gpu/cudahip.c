@@ -156,9 +156,18 @@ API int hipModuleLaunchKernel(void *function, unsigned int grid_x, unsigned int 
                               unsigned int lds_bytes, void *stream, void **arguments,
                               void **extra)
 {
-	return finish(cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y,
-	                             block_z, lds_bytes, stream, arguments, extra),
-	              "launch");
+	/* kernel.h: where the lanes of a wave of 64 share what they post */
+	const unsigned int posted = 20 * 4 * block_x * block_y * block_z;
+	CUresult result = cuFuncSetAttribute(
+		function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)posted);
+
+	if (lds_bytes != 0)
+		return 1;
+	if (result == CUDA_SUCCESS)
+		result = cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x,
+		                        block_y, block_z, posted, stream, arguments,
+		                        extra);
+	return finish(result, "launch");
 }
 
 API const char *hipGetErrorString(int error)

@@ -1,36 +1,45 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The kernels and the host code of plugins/rdna3 on an NVIDIA GPU: nvcc builds the kernels,
-# cudahip.c stands for the HIP runtime, the cases are those of tests/check_rdna3.c, large
-# ones included. Then the sanitizers of CUDA on the small ones. From the root of the tree,
-# with gcc and the CUDA toolkit only:
+# The kernels and the host code of a GPU plugin on an NVIDIA GPU: nvcc builds the kernels,
+# cudahip.c stands for the HIP runtime, the cases are those of tests/check_PLUGIN.c, large
+# ones included. Then the sanitizers of CUDA on the small ones. Matrix operations of 64 lanes
+# are the model of plugins/gpu/mfma.h, a wave two warps. From the root of the tree, with gcc
+# and the CUDA toolkit only:
 #
-#   tests/gpu/run-nvidia.sh [all | build | cases | memcheck | racecheck | synccheck | initcheck]
+#   tests/gpu/run-nvidia.sh [rdna3 | aiter_mxfp4] \
+#       [all | build | cases | memcheck | racecheck | synccheck | initcheck]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+plugin=rdna3
+case ${1:-} in rdna3 | aiter_mxfp4) plugin=$1 && shift ;; esac
 what=${1:-all}
-work=${MOEK_NVIDIA_BUILD:-/tmp/moek-nvidia}
+work=${MOEK_NVIDIA_BUILD:-/tmp/moek-nvidia}/$plugin
+# what a code object would be named and look like: its list, architecture, EF_AMDGPU_MACH
+case $plugin in
+rdna3) list=rdna3_images image=gfx1100 mach=0x41 ;;
+aiter_mxfp4) list=mxfp4_images image=gfx950 mach=0x4f ;;
+esac
 cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 arch=${MOEK_NVIDIA_ARCH:-sm_90}
-mkdir -p "$work/plugins/rdna3"
+mkdir -p "$work"
 
 build() {
-	nvcc -x cu -arch="$arch" -std=c++17 -O3 -lineinfo --cubin -Iplugins/gpu \
-		plugins/rdna3/kernels.hip -o "$work/kernels.cubin" &
-	# an ELF header that says gfx1100: what find_image() and the runtime look at
-	cat >"$work/images.c" <<-'CODE'
+	nvcc -x cu -arch="$arch" -std=c++17 -O3 -lineinfo --cubin -Iplugins/gpu -Iinclude \
+		"plugins/$plugin/kernels.hip" -o "$work/kernels.cubin" &
+	# an ELF header that says so: what the plugin and the runtime look at
+	cat >"$work/images.c" <<-CODE
 		#include "plugins/gpu/plugin.h"
-		static const unsigned char header[64] = { 0x7f, 'E', 'L', 'F', [18] = 0xe0, [48] = 0x41 };
-		extern const struct gpu_image rdna3_images[];
-		const struct gpu_image rdna3_images[] = { { "gfx1100", header }, { 0, 0 } };
+		static const unsigned char header[64] = { 0x7f, 'E', 'L', 'F', [18] = 0xe0, [48] = $mach };
+		extern const struct gpu_image $list[];
+		const struct gpu_image $list[] = { { "$image", header }, { 0, 0 } };
 	CODE
 	local flags="-std=gnu11 -O2 -g -Wall -Wextra -fPIC -fvisibility=hidden -Iinclude -I."
-	gcc $flags -shared plugins/rdna3/{plugin,layout,forward}.c plugins/gpu/*.c "$work/images.c" \
-		-o "$work/rdna3.so" -ldl -lpthread
+	gcc $flags -shared "plugins/$plugin"/*.c plugins/gpu/*.c "$work/images.c" \
+		-o "$work/$plugin.so" -ldl -lpthread
 	gcc $flags -shared -I"$cuda/include" tests/gpu/cudahip.c -o "$work/fakehip.so" \
 		-L"$cuda/lib64/stubs" -lcuda
-	gcc $flags -Itests/gpu/minicheck tests/check_rdna3.c tests/gpu/harness.c tests/gpu/sysfs.c \
-		-o "$work/check" -lm -ldl
+	gcc $flags -Itests/gpu/minicheck "tests/check_$plugin.c" "plugins/$plugin/layout.c" \
+		tests/gpu/{aiter_files,harness,sysfs}.c -o "$work/check" -lm -ldl
 	wait $!
 }
 
@@ -46,7 +55,7 @@ sanitize() { # TOOL [environment]
 	shift
 	echo "== compute-sanitizer $tool"
 	env "$@" timeout 540 compute-sanitizer --tool "$tool" --error-exitcode 9 "$work/check" |
-		tail -n 3
+		tail -n 4
 }
 
 case $what in

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of libcheck that check_rdna3.c uses, for machines that have only a compiler:
- * no forks, the first failure ends the program. */
+/* The part of libcheck that the tests of GPU plugins use, for machines that have only a
+ * compiler: no forks, the first failure ends the program. */
 #ifndef MOEK_MINICHECK_H
 #define MOEK_MINICHECK_H
 
@@ -19,6 +19,7 @@ typedef struct {
 		int first, end;
 	} tests[64];
 	int count;
+	void *next; /* a suite's cases are a list */
 } TCase;
 typedef TCase Suite;
 typedef TCase SRunner;
@@ -92,22 +93,25 @@ static inline void tcase_add_checked_fixture(TCase *t, void (*set_up)(void),
 
 static inline void suite_add_tcase(Suite *s, TCase *t)
 {
-	*s = *t;
-	free(t);
+	t->next = s->next;
+	s->next = t;
 }
 
 static inline void srunner_run_all(SRunner *s, int how)
 {
+	TCase *c;
 	int t, i;
 
 	(void)how;
-	for (t = 0; t < s->count; t++)
-		for (i = s->tests[t].first; i < s->tests[t].end; i++) {
-			s->set_up();
-			s->tests[t].test(i);
-			s->tear_down();
-		}
-	printf("%d tests passed\n", s->count);
+	for (c = (TCase *)s->next; c != NULL; c = (TCase *)c->next) {
+		for (t = 0; t < c->count; t++)
+			for (i = c->tests[t].first; i < c->tests[t].end; i++) {
+				c->set_up();
+				c->tests[t].test(i);
+				c->tear_down();
+			}
+		printf("%d tests passed\n", c->count);
+	}
 }
 
 static inline int srunner_ntests_failed(SRunner *s)
