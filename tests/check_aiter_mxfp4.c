@@ -773,6 +773,39 @@ START_TEST(agrees_stage_by_stage_in_both_orders)
 }
 END_TEST
 
+/* all weights 1: an infinite input gives infinite outputs, and 0 times it, in rows that
+ * are padding, must not be seen */
+START_TEST(an_infinite_input_stays_infinite_beside_padding)
+{
+	static const uint64_t tokens[] = { 1, 20 };
+	const struct moek_experts *experts = plugin->experts[W4A16];
+	struct moek_problem p = good_problem(W4A16);
+	const uint16_t infinite = 0x7f80;
+	struct bench b;
+	struct run run;
+	uint64_t i, e, m;
+
+	for (i = 0; i < COUNT(tokens); i++) {
+		make_bench(&p, tokens[i], 0, &b);
+		for (e = 0; e < p.experts_local; e++)
+			for (m = 0; m < 3; m++) {
+				memset(b.experts[e][m].codes, 0x22,
+				       p.hidden * p.intermediate / 2);
+				memset(b.experts[e][m].scales, 127,
+				       p.hidden * p.intermediate / 32);
+			}
+		memcpy(b.input, &infinite, sizeof(infinite));
+		b.ids[0] = b.ids[1] = 1;
+		b.weights[0] = b.weights[1] = 1;
+		run_bench(experts, &b, tokens[i], &run);
+		for (m = 0; m < p.hidden; m++)
+			ck_assert(isinf(value_at(run.output, m, MOEK_BF16)));
+		free_run(&run);
+		free_bench(&b);
+	}
+}
+END_TEST
+
 /* --------------------------------------------------------------------------- controls
  */
 
@@ -997,6 +1030,12 @@ START_TEST(aiters_kernel_runs_small_batches_with_the_bytes_it_wants)
 	p.experts = p.experts_local = 5;
 	seed = 77;
 	make_bench(&p, tokens, small_batches[_i].with_map, &b);
+	/* nobody goes to local expert 0, which would make all NaN; token 0 to none */
+	for (i = 0; tokens > 1 && i < tokens * p.top_k; i++)
+		if (i < p.top_k || local_expert(&b, b.ids[i]) == 0)
+			b.ids[i] = -1;
+	if (tokens > 1)
+		memset(b.experts[0][0].scales, 0xff, p.intermediate * p.hidden / 32);
 	device.compute_units = 16;
 	run_bench(experts, &b, tokens, &run);
 	ck_assert_uint_eq(launches(block), columns != 0);
@@ -1235,6 +1274,7 @@ static Suite *suite(int with_code)
 	if (with_code) {
 		tcase_add_loop_test(t, agrees_stage_by_stage_in_both_orders, 0,
 		                    count_cases());
+		tcase_add_test(t, an_infinite_input_stays_infinite_beside_padding);
 		tcase_add_loop_test(t, sees_what_is_done_wrong, 0,
 		                    (int)COUNT(controls));
 		tcase_add_test(t, weights_lie_as_aiter_shuffles_them);

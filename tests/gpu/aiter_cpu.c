@@ -103,7 +103,9 @@ static void quantise(float *row, uint64_t count)
 		uint8_t scale;
 
 		for (i = first; i < first + 32; i++)
-			amax = fmaxf(amax, fabsf(row[i]));
+			amax = isfinite(row[i]) && isfinite(amax)
+			               ? fmaxf(amax, fabsf(row[i]))
+			               : INFINITY;
 		scale = moek_mxfp4_scale_round_up(amax);
 		for (i = first; i < first + 32; i++)
 			row[i] = moek_mxfp4_value(moek_mxfp4_code(row[i], scale),
