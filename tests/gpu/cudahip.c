@@ -92,9 +92,11 @@ API int hipMalloc(void **address_out, size_t bytes)
 {
 	const char *poison = getenv("CUDAHIP_POISON");
 	CUdeviceptr address = 0;
-	CUresult result = cuMemAlloc(&address, bytes);
+	/* HIP gives NULL for no bytes, CUDA an error */
+	CUresult result = bytes != 0 ? cuMemAlloc(&address, bytes) : CUDA_SUCCESS;
 
-	if (result == CUDA_SUCCESS && (poison == NULL || poison[0] != '0'))
+	if (result == CUDA_SUCCESS && bytes != 0 &&
+	    (poison == NULL || poison[0] != '0'))
 		result = cuMemsetD8(address, 0xff, bytes);
 	*address_out = (void *)(uintptr_t)address;
 	return finish(result, "malloc");
