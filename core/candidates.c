@@ -340,6 +340,81 @@ static int32_t add_file(struct asking *asking, struct moek_file *file, size_t ra
 	return MOEK_OK;
 }
 
+/* ---- references ---- */
+
+/** As far as is known without opening it. */
+static int may_be_reference(struct moek_registry *registry,
+                            const struct moek_file *file)
+{
+	const char *rank_class;
+	int is_open;
+
+	if (file->shadowed_by != NULL)
+		return 0;
+	if (file->note.text != NULL) {
+		rank_class = moek_note_value(&file->note, "class");
+		return rank_class != NULL &&
+		       strcmp(rank_class, moek_class_name(MOEK_EMULATION)) == 0;
+	}
+	pthread_mutex_lock(&registry->lock);
+	is_open = file->state == MOEK_FILE_OPEN;
+	pthread_mutex_unlock(&registry->lock);
+	return is_open;
+}
+
+static int32_t add_references(struct asking *asking, const struct moek_file *file)
+{
+	struct moek_loaded *loaded = file->loaded;
+
+	for (uint32_t i = 0; i < loaded->experts_count; i++) {
+		struct moek_entrant *entrant;
+		char name[84];
+
+		if (loaded->experts[i].rank_class != MOEK_EMULATION)
+			continue;
+		snprintf(name, sizeof(name), "%s.%s", file->name,
+		         loaded->experts[i].name);
+		entrant = add_entrant(asking, name, 0, i);
+		if (entrant == NULL)
+			return MOEK_NO_MEMORY;
+		entrant->path = file->path;
+		entrant->loaded = loaded;
+		entrant->experts = &loaded->experts[i];
+		entrant->rank_class = MOEK_EMULATION;
+		ask(asking, file, entrant);
+		if (entrant->state == MOEK_STATE_READY &&
+		    entrant->device->kind != MOEK_HOST)
+			moek_candidate_settle(entrant, MOEK_STATE_REFUSED,
+			                      MOEK_RULE_DEVICE_KIND, "not on the host");
+	}
+	return MOEK_OK;
+}
+
+int32_t moek_candidates_ask_reference(struct moek_choice *choice,
+                                      struct moek_error *error_out)
+{
+	struct moek_registry *registry = choice->registry;
+	struct asking asking = { .registry = registry,
+		                 .choice = choice,
+		                 .asked = MOEK_ASK_PROBLEM };
+	int32_t status = MOEK_OK;
+
+	for (size_t i = 0; i < registry->file_count && status == MOEK_OK; i++) {
+		struct moek_file *file = &registry->files[i];
+		const char *origin;
+
+		if (!may_be_reference(registry, file) ||
+		    moek_registry_is_off(registry, file->name, &origin))
+			continue;
+		status = moek_registry_require(registry, file, error_out);
+		if (status == MOEK_OK && file->state == MOEK_FILE_OPEN &&
+		    add_references(&asking, file) != MOEK_OK)
+			status = moek_fail_memory(error_out, "choice");
+	}
+	choice->winner = choice->count;
+	return status;
+}
+
 /* ---- names without a file ---- */
 
 static int is_there(const struct asking *asking, const char *name)

@@ -67,6 +67,9 @@ struct moek_choice *moek_choice_new(struct moek_registry *registry, const char *
 /** Find every candidate, ask it, and put them in order. Nobody has won yet. */
 int32_t moek_candidates_ask(struct moek_choice *choice, enum moek_asked asked,
                             struct moek_error *error_out);
+/** The same of backends of class emulation alone, whatever the order says. */
+int32_t moek_candidates_ask_reference(struct moek_choice *choice,
+                                      struct moek_error *error_out);
 /** Give @entrant the state that goes with @rule, and words for what was found, or "".
  */
 void moek_candidate_settle(struct moek_entrant *entrant, uint32_t state, uint32_t rule,

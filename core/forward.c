@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "config.h"
 
+#include <fenv.h>
+#include <float.h>
 #include <string.h>
 
 #include <moek/formats.h>
 
 #include "core/layer.h"
 #include "core/reduce.h"
+#include "core/settings.h"
+#include "core/shadow.h"
 #include "core/status.h"
 #include "core/threads.h"
 
@@ -23,7 +27,7 @@ struct run {
 	uint32_t finalize;
 	void *buffers[MOEK_PLAN_MOST];
 	struct moek_batch batch;
-	uint64_t before; /* with checks: hash of what must not change */
+	uint64_t before; /* hash of what must not change */
 };
 
 /* ---- arguments ---- */
@@ -147,8 +151,13 @@ static int32_t check_workspace(const struct moek_layer *layer,
 		return bad(error_out,
 		           "the workspace is on another device than the layer");
 	if (layer->on_device && workspace->blocks == NULL &&
-	    (layer->plan.checked != 0 || layer->plan.zeroed != 0))
+	    (layer->plan.guarded != 0 || layer->plan.poisoned != 0 ||
+	     layer->plan.zeroed != 0))
 		return bad(error_out, "the workspace was not created for this layer");
+	if (layer->shadow != NULL && !moek_shadow_fits(layer->shadow, workspace))
+		return bad(error_out,
+		           "the workspace has no room for the layer's shadow; "
+		           "create it with this layer in the list");
 	if (workspace->bytes < layer->plan.bytes ||
 	    ((uintptr_t)workspace->memory & (layer->plan.align - 1)) != 0)
 		return moek_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_WORKSPACE,
@@ -393,15 +402,53 @@ static void fill_host_batch(struct run *run)
 	moek_parallel_for(layer->workers, run->tokens, scale_row, run);
 }
 
+/** How the calling thread computes, as far as C can tell. */
+struct fp_state {
+	int rounding;
+	int flushes; /* numbers below the smallest normal one become 0 */
+	fenv_t all;
+};
+
+static void take_fp_state(struct fp_state *state_out)
+{
+	volatile float smallest = FLT_MIN, below = FLT_MIN / 2;
+
+	fegetenv(&state_out->all);
+	state_out->rounding = fegetround();
+	state_out->flushes = smallest * 0.5f == 0 || below * 2 == 0;
+}
+
+static int32_t check_fp_state(const struct run *run, const struct fp_state *before)
+{
+	struct fp_state after;
+
+	take_fp_state(&after);
+	if (after.rounding == before->rounding && after.flushes == before->flushes)
+		return MOEK_OK;
+	fesetenv(&before->all);
+	return moek_fail(run->error_out, MOEK_PLUGIN, MOEK_RULE_SIDE_EFFECT,
+	                 "%s: forward left its thread %s", run->layer->backend->name,
+	                 after.rounding != before->rounding
+	                         ? "rounding in another direction"
+	                 : after.flushes ? "flushing small numbers to 0"
+	                                 : "no longer flushing small numbers to 0");
+}
+
 static int32_t call_forward(struct run *run)
 {
 	const struct moek_layer *layer = run->layer;
-	int32_t status = layer->backend->experts->forward(layer->handle, &run->batch);
+	struct fp_state before;
+	int32_t status;
 
-	if (status == MOEK_OK)
-		return MOEK_OK;
-	return moek_layer_hook_failed(layer->backend, "forward", status,
-	                              run->error_out);
+	if ((layer->checks & MOEK_CHECK_FP_STATE) != 0)
+		take_fp_state(&before);
+	status = layer->backend->experts->forward(layer->handle, &run->batch);
+	if (status != MOEK_OK)
+		return moek_layer_hook_failed(layer->backend, "forward", status,
+		                              run->error_out);
+	if ((layer->checks & MOEK_CHECK_FP_STATE) != 0)
+		return check_fp_state(run, &before);
+	return MOEK_OK;
 }
 
 /** Where the backend writes: the caller's rows, or one row for each slot. */
@@ -447,13 +494,15 @@ static int32_t check_after(const struct run *run)
 
 	if (status != MOEK_OK)
 		return status;
-	if (hash_inputs(run) != run->before)
+	if ((run->layer->checks & MOEK_CHECK_INPUTS) != 0 &&
+	    hash_inputs(run) != run->before)
 		return moek_fail(
 			run->error_out, MOEK_PLUGIN, MOEK_RULE_NONE,
 			"%s: forward changed its input, topk_ids, topk_weights or the "
 			"space between output rows",
 			name);
-	return check_written(run);
+	return (run->layer->checks & MOEK_CHECK_POISON) != 0 ? check_written(run)
+	                                                     : MOEK_OK;
 }
 
 static int32_t run_on_host(struct run *run)
@@ -464,12 +513,12 @@ static int32_t run_on_host(struct run *run)
 	if (status != MOEK_OK)
 		return status;
 	fill_host_batch(run);
-	if (run->layer->checks) {
+	if ((run->layer->checks & MOEK_CHECK_INPUTS) != 0)
 		run->before = hash_inputs(run);
+	if ((run->layer->checks & MOEK_CHECK_POISON) != 0)
 		poison_rows(&forward->output);
-	}
 	status = call_forward(run);
-	if (status == MOEK_OK && run->layer->checks)
+	if (status == MOEK_OK)
 		status = check_after(run);
 	if (status == MOEK_OK && run->finalize == MOEK_SLOTS)
 		reduce_on_host(run);
@@ -567,7 +616,7 @@ static int32_t run_on_device(struct run *run)
 		                   MOEK_TO_HOST);
 	if (status == MOEK_OK && run->staged)
 		status = moek_space_wait(&run->workspace->space, NULL, run->error_out);
-	if (status == MOEK_OK && layer->checks)
+	if (status == MOEK_OK)
 		status = moek_plan_end(&layer->plan, run->workspace,
 		                       run->forward->stream, layer->backend->name,
 		                       run->error_out);
@@ -591,6 +640,47 @@ static int32_t run_taken(struct run *run)
 		                          .buffers = run->buffers,
 		                          .trace = run->forward->trace };
 	return layer->on_device ? run_on_device(run) : run_on_host(run);
+}
+
+/** Its buffer of this kind in memory that is at rest. */
+static void *own_rows(const struct moek_layer *layer,
+                      const struct moek_workspace *workspace, enum moek_own own)
+{
+	return workspace->memory + layer->plan.placed[layer->own[own]].offset;
+}
+
+int32_t moek_forward_reference(struct moek_layer *layer,
+                               struct moek_workspace *workspace,
+                               const struct moek_forward *like,
+                               struct moek_wanted *wanted_out,
+                               struct moek_error *error_out)
+{
+	float *values = own_rows(layer, workspace, MOEK_OWN_OUTPUT);
+	struct moek_trace trace = { .struct_size = MOEK_TRACE_SIZE_1_0,
+		                    .magnitudes = own_rows(layer, workspace,
+		                                           MOEK_OWN_MAGNITUDES) };
+	struct moek_forward forward = *like;
+	struct run run = { .layer = layer,
+		           .forward = &forward,
+		           .workspace = workspace,
+		           .error_out = error_out,
+		           .tokens = like->input.rows,
+		           .choices = like->input.rows * layer->problem.top_k };
+	int32_t status;
+
+	forward.output = (struct moek_rows){
+		values, like->input.rows, layer->problem.hidden, 0, MOEK_F32, 0
+	};
+	forward.stream = NULL;
+	forward.trace = &trace;
+	status = run_taken(&run);
+	if (status == MOEK_OK && (trace.filled & MOEK_TRACE_MAGNITUDES) == 0)
+		status = moek_fail(error_out, MOEK_PLUGIN, MOEK_RULE_NONE,
+		                   "%s: gives no sums of magnitudes",
+		                   layer->backend->name);
+	if (status == MOEK_OK)
+		*wanted_out = (struct moek_wanted){ values, trace.magnitudes };
+	return status;
 }
 
 int32_t moek_layer_forward(struct moek_layer *layer, const struct moek_forward *forward,
@@ -619,6 +709,8 @@ int32_t moek_layer_forward(struct moek_layer *layer, const struct moek_forward *
 		                 "forward: the layer is in use by another call");
 	if (moek_take(&run.workspace->busy)) {
 		status = run_taken(&run);
+		if (status == MOEK_OK && layer->shadow != NULL)
+			moek_shadow_follow(layer, forward);
 		moek_release(&run.workspace->busy);
 	} else {
 		status = moek_fail(

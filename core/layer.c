@@ -10,6 +10,7 @@
 #include "core/expert.h"
 #include "core/memory.h"
 #include "core/registry.h"
+#include "core/shadow.h"
 #include "core/status.h"
 #include "core/threads.h"
 
@@ -197,25 +198,31 @@ static void add_owns(struct moek_layer *layer, int slots, struct moek_buffer *bu
 		add_own(layer, buffers, count, MOEK_OWN_SLOTS,
 		        (struct moek_buffer){ "core: slots", choices * p->hidden,
 		                              .type = MOEK_F32 });
-	if (!layer->on_device)
-		return;
-	add_own(layer, buffers, count, MOEK_OWN_WEIGHTS,
-	        (struct moek_buffer){ "core: weights", choices, .type = MOEK_F32 });
-	add_own(layer, buffers, count, MOEK_OWN_OUTPUT,
-	        (struct moek_buffer){ "core: output", elements,
-	                              .type = p->output_type });
+	if (layer->is_reference)
+		add_own(layer, buffers, count, MOEK_OWN_MAGNITUDES,
+		        (struct moek_buffer){ "core: magnitudes", elements,
+		                              .type = MOEK_F32 });
+	if (layer->on_device)
+		add_own(layer, buffers, count, MOEK_OWN_WEIGHTS,
+		        (struct moek_buffer){ "core: weights", choices,
+		                              .type = MOEK_F32 });
+	if (layer->on_device || layer->is_reference)
+		add_own(layer, buffers, count, MOEK_OWN_OUTPUT,
+		        (struct moek_buffer){ "core: output", elements,
+		                              .type = p->output_type });
 }
 
 static int32_t plan_workspace(struct moek_layer *layer, struct moek_error *error_out)
 {
 	const struct moek_backend *backend = layer->backend;
 	struct moek_buffer buffers[MOEK_PLAN_MOST] = { 0 };
-	struct moek_plan_request request = { .buffers = buffers,
-		                             .workers = layer->on_device
-		                                                ? 1
-		                                                : layer->workers->count,
-		                             .checked = layer->checks,
-		                             .backend = backend->name };
+	struct moek_plan_request request = {
+		.buffers = buffers,
+		.workers = layer->on_device ? 1 : layer->workers->count,
+		.guarded = (layer->checks & MOEK_CHECK_GUARDS) != 0,
+		.poisoned = (layer->checks & MOEK_CHECK_POISON) != 0,
+		.backend = backend->name
+	};
 	int slots = 0;
 	int32_t count = backend->experts->workspace_shapes(
 		backend->plugin_handle, &backend->problem, layer->problem.max_tokens,
@@ -459,33 +466,42 @@ static int32_t prepare(struct making *making)
 
 /* ---- the layer ---- */
 
-/** Takes over @choice, on failure too. */
-static int32_t make_layer(struct making *making, struct moek_choice *choice)
+int32_t moek_layer_make(const struct moek_layer_request *request,
+                        struct moek_layer **layer_out, int *another_may_out,
+                        struct moek_error *error_out)
 {
+	struct moek_choice *choice = request->choice;
 	const struct moek_backend *backend = moek_choice_backend(choice);
 	struct moek_registry *registry = moek_choice_registry(choice);
 	struct moek_layer *layer = calloc(1, sizeof(*layer));
+	struct making making = { .layer = layer,
+		                 .source = request->source,
+		                 .options = request->options,
+		                 .error_out = error_out };
 	int32_t status;
 
-	making->another_may = 0;
+	*another_may_out = 0;
 	if (layer == NULL) {
 		moek_choice_destroy(choice);
-		return moek_fail_memory(making->error_out, "layer");
+		return moek_fail_memory(error_out, "layer");
 	}
-	making->layer = layer;
 	layer->choice = choice;
 	layer->backend = backend;
 	layer->problem = *moek_choice_problem(choice);
 	layer->workers = moek_registry_workers(registry);
-	layer->checks = moek_registry_checks(registry);
+	layer->is_reference = request->is_reference;
+	layer->checks = request->is_reference ? 0 : moek_registry_checks(registry);
 	layer->on_device = backend->device != NULL &&
 	                   backend->device->kind != MOEK_HOST;
 	if (layer->on_device)
 		layer->space = (struct moek_space){ backend->plugin,
 			                            backend->plugin_handle,
 			                            backend->device };
-	status = prepare(making);
-	if (status != MOEK_OK)
+	status = prepare(&making);
+	*another_may_out = making.another_may;
+	if (status == MOEK_OK)
+		*layer_out = layer;
+	else
 		moek_layer_destroy(layer);
 	return status;
 }
@@ -514,10 +530,10 @@ int32_t moek_layer_create(struct moek_choice *choice, const struct moek_source *
                           struct moek_layer **layer_out, struct moek_error *error_out)
 {
 	struct moek_error error;
-	struct making making = { .source = source,
-		                 .options = options,
-		                 .error_out = &error };
+	struct moek_layer_request request = { .source = source, .options = options };
+	struct moek_layer *layer = NULL;
 	struct moek_choice *current, *next;
+	int another_may;
 	int32_t status = layer_out == NULL
 	                         ? bad(error_out, "layer_out is NULL")
 	                         : check_create(choice, source, options, error_out);
@@ -528,16 +544,19 @@ int32_t moek_layer_create(struct moek_choice *choice, const struct moek_source *
 	do {
 		/* one more owner than the layer: it is needed when the layer fails */
 		current = next;
-		status = make_layer(&making, moek_choice_retain(current));
+		request.choice = moek_choice_retain(current);
+		status = moek_layer_make(&request, &layer, &another_may, &error);
 		next = NULL;
-		if (status != MOEK_OK && making.another_may)
+		if (status != MOEK_OK && another_may)
 			moek_choice_next(current, status, error.text, &next, NULL);
 		moek_choice_destroy(current);
 	} while (status != MOEK_OK && next != NULL);
-	if (status == MOEK_OK)
-		*layer_out = making.layer;
-	else if (error_out != NULL)
+	if (status == MOEK_OK) {
+		moek_shadow_cast(layer, source);
+		*layer_out = layer;
+	} else if (error_out != NULL) {
 		*error_out = error;
+	}
 	return status;
 }
 
@@ -545,6 +564,7 @@ void moek_layer_destroy(struct moek_layer *layer)
 {
 	if (layer == NULL)
 		return;
+	moek_shadow_end(layer->shadow);
 	if (layer->created)
 		layer->backend->experts->destroy(layer->handle);
 	if (layer->device_map != NULL)
@@ -586,6 +606,9 @@ static int32_t reload(struct moek_layer *layer, const struct moek_source *source
 	}
 	status = load_one(layer, source, expert, local, scratch, &another_may,
 	                  error_out);
+	if (status == MOEK_OK && layer->shadow != NULL)
+		status = load_one(layer->shadow->layer, source, expert, local, scratch,
+		                  &another_may, error_out);
 	moek_memory_free(scratch);
 	return status;
 }
@@ -650,7 +673,7 @@ static void widen(struct moek_workspace_request *request, const struct moek_plan
 		request->bytes = plan->bytes;
 	if (plan->align > request->align)
 		request->align = plan->align;
-	request->checked |= plan->checked != 0;
+	request->filled |= plan->guarded != 0 || plan->poisoned != 0;
 	request->zeros |= plan->zeroed != 0;
 }
 
@@ -661,15 +684,27 @@ int32_t moek_workspace_create(struct moek_layer *const *layers, uint64_t count,
 {
 	struct moek_workspace_request request = { .memory = memory,
 		                                  .memory_bytes = bytes };
+	struct moek_workspace_request shadow = { .bytes = 0 };
+	struct moek_workspace *workspace = NULL;
 	int32_t status = check_layers(layers, count, error_out);
 
 	if (status != MOEK_OK)
 		return status;
 	request.space = layers[0]->space;
-	for (uint64_t i = 0; i < count; i++)
+	for (uint64_t i = 0; i < count; i++) {
 		widen(&request, &layers[i]->plan);
-	status = moek_workspace_open(&request, workspace_out, error_out);
-	if (status == MOEK_OK && layers[0]->on_device)
-		(*workspace_out)->choice = moek_choice_retain(layers[0]->choice);
-	return status;
+		if (layers[i]->shadow != NULL)
+			widen(&shadow, &layers[i]->shadow->layer->plan);
+	}
+	status = moek_workspace_open(&request, &workspace, error_out);
+	if (status == MOEK_OK && shadow.bytes != 0)
+		status = moek_workspace_open(&shadow, &workspace->shadow, error_out);
+	if (status != MOEK_OK) {
+		moek_workspace_destroy(workspace);
+		return status;
+	}
+	if (layers[0]->on_device)
+		workspace->choice = moek_choice_retain(layers[0]->choice);
+	*workspace_out = workspace;
+	return MOEK_OK;
 }

@@ -556,10 +556,15 @@ struct moek_log *moek_registry_log(struct moek_registry *registry)
 	return &registry->log;
 }
 
-int moek_registry_checks(const struct moek_registry *registry)
+uint32_t moek_registry_checks(const struct moek_registry *registry)
 {
-	return moek_settings_boolean(
-		       moek_settings_value(registry->settings, "checks")) == 1;
+	return (uint32_t)moek_settings_checks(
+		moek_settings_value(registry->settings, "checks"));
+}
+
+uint64_t moek_registry_shadow(const struct moek_registry *registry)
+{
+	return strtoull(moek_settings_value(registry->settings, "shadow"), NULL, 10);
 }
 
 int moek_registry_answers_only(const struct moek_registry *registry)

@@ -17,8 +17,10 @@
 struct moek_threads;
 
 struct moek_log *moek_registry_log(struct moek_registry *registry);
-/** 1: workspaces are poisoned and guarded, inputs compared before and after. */
-int moek_registry_checks(const struct moek_registry *registry);
+/** Bits of enum moek_check. */
+uint32_t moek_registry_checks(const struct moek_registry *registry);
+/** One of so many forwards also runs on the reference; 0: none. */
+uint64_t moek_registry_shadow(const struct moek_registry *registry);
 /** 1: device facts came from a file, so no layer can be made here. */
 int moek_registry_answers_only(const struct moek_registry *registry);
 

@@ -340,6 +340,34 @@ int32_t moek_choose(struct moek_registry *registry, const struct moek_problem *p
 	return status;
 }
 
+int32_t moek_choose_reference(struct moek_registry *registry,
+                              const struct moek_problem *problem,
+                              struct moek_choice **choice_out,
+                              struct moek_error *error_out)
+{
+	struct moek_choice *choice = moek_choice_new(registry, "reference");
+	int32_t status;
+
+	if (choice == NULL)
+		return moek_fail_memory(error_out, "choice");
+	choice->problem = *problem;
+	status = moek_candidates_ask_reference(choice, error_out);
+	if (status == MOEK_OK) {
+		decide(choice);
+		if (choice->count == 0)
+			status = moek_fail(
+				error_out, MOEK_REFUSED, 0,
+				"no backend of class emulation is installed");
+		else if (choice->winner == choice->count)
+			status = refuse(choice, error_out);
+	}
+	if (status == MOEK_OK)
+		*choice_out = choice;
+	else
+		moek_choice_destroy(choice);
+	return status;
+}
+
 struct moek_choice *moek_choice_retain(struct moek_choice *choice)
 {
 	__atomic_add_fetch(&choice->owners, 1, __ATOMIC_RELAXED);

@@ -22,6 +22,17 @@ struct moek_registry *moek_choice_registry(const struct moek_choice *choice);
 /** The problem as asked, must_understand complete. */
 const struct moek_problem *moek_choice_problem(const struct moek_choice *choice);
 
+/**
+ * Who defines what @problem means, for comparing with: a backend of class emulation on
+ * the host. It is no candidate, so neither the order nor its switches matter, but for
+ * that of [plugin NAME]; a file without a note counts once it is open. MOEK_REFUSED:
+ * there is none.
+ */
+int32_t moek_choose_reference(struct moek_registry *registry,
+                              const struct moek_problem *problem,
+                              struct moek_choice **choice_out,
+                              struct moek_error *error_out);
+
 /** One more owner; moek_choice_destroy() gives one up. Any thread. */
 struct moek_choice *moek_choice_retain(struct moek_choice *choice);
 

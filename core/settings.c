@@ -65,6 +65,51 @@ static const char *boolean_rule(const char *value)
 	return moek_settings_boolean(value) < 0 ? "on or off" : NULL;
 }
 
+int moek_settings_checks(const char *value)
+{
+	static const char *const names[] = { "fp_state", "guards", "poison", "inputs" };
+	int boolean = moek_settings_boolean(value), checks = 0;
+	size_t length;
+
+	if (boolean >= 0)
+		return boolean ? MOEK_CHECK_ALL : 0;
+	for (;; value += length + 1) {
+		int check = 0;
+
+		value += strspn(value, " \t");
+		length = strcspn(value, ", \t");
+		for (int i = 0; i < 4; i++)
+			if (strncmp(value, names[i], length) == 0 &&
+			    names[i][length] == '\0')
+				check = 1 << i;
+		if (check == 0)
+			return -1;
+		checks |= check;
+		length += strspn(value + length, " \t");
+		if (value[length] == '\0')
+			return checks;
+		if (value[length] != ',')
+			return -1;
+	}
+}
+
+static const char *checks_rule(const char *value)
+{
+	return moek_settings_checks(value) < 0
+	               ? "on, off, or some of fp_state, guards, poison, inputs with "
+	                 "commas between"
+	               : NULL;
+}
+
+static const char *shadow_rule(const char *value)
+{
+	size_t digits = strspn(value, "0123456789");
+
+	return digits == 0 || digits > 9 || value[digits] != '\0'
+	               ? "a number of forwards, or 0 for never"
+	               : NULL;
+}
+
 static const char *schema_rule(const char *value)
 {
 	return strcmp(value, "1") != 0 ? "1, the only schema there is" : NULL;
@@ -141,7 +186,8 @@ static const struct known_key {
 	{ "unlisted", unlisted_rule, "append" },
 	{ "on_degraded", degraded_rule, "warn" },
 	{ "threads", threads_rule, "0" },
-	{ "checks", boolean_rule, "off" },
+	{ "checks", checks_rule, "off" },
+	{ "shadow", shadow_rule, "0" },
 	{ "probe", probe_rule, "auto" },
 	{ "probe_helper", file_rule, MOEK_PROBE_HELPER },
 	{ "probe_seconds", seconds_rule, "10" },

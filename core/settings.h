@@ -60,10 +60,21 @@ const struct moek_entry *moek_settings_get(const struct moek_settings *settings,
 /** The same for "plugin NAME". */
 const struct moek_entry *moek_settings_plugin(const struct moek_settings *settings,
                                               const char *plugin, const char *key);
+/** What can be watched in each forward; `checks` names them. */
+enum moek_check {
+	MOEK_CHECK_FP_STATE = 1, /* the thread's floating-point mode is as it was */
+	MOEK_CHECK_GUARDS = 2,   /* nobody writes outside of his workspace */
+	MOEK_CHECK_POISON = 4,   /* what was not written is not read */
+	MOEK_CHECK_INPUTS = 8,   /* what is the host's is left alone */
+	MOEK_CHECK_ALL = 15
+};
+
 /** Value in force of a key of [registry] that has a built-in value. */
 const char *moek_settings_value(const struct moek_settings *settings, const char *key);
 /** on, yes, true: 1; off, no, false: 0; else -1. */
 int moek_settings_boolean(const char *value);
+/** on: all; off: none; or names with commas between. -1: something else. */
+int moek_settings_checks(const char *value);
 /** "moek.ini:12" of "/etc/moek/moek.ini:12". */
 const char *moek_origin_short(const char *origin);
 

@@ -80,9 +80,15 @@ static uint64_t align_of(const struct moek_placed *placed)
 	                                             : SMALLEST_ALIGN;
 }
 
+/** Zeros are there before the first stage, and must be until the last. */
+static uint32_t first_stage(const struct moek_buffer *buffer)
+{
+	return buffer->zeroed != 0 ? 0 : buffer->first_stage;
+}
+
 static int alive_together(const struct moek_buffer *a, const struct moek_buffer *b)
 {
-	return a->first_stage <= b->last_stage && b->first_stage <= a->last_stage;
+	return first_stage(a) <= b->last_stage && first_stage(b) <= a->last_stage;
 }
 
 /** End of a buffer already placed that @one would cover at @offset; 0: none is in the
@@ -148,7 +154,8 @@ int32_t moek_plan_make(const struct moek_plan_request *request,
                        struct moek_plan *plan_out, struct moek_error *error_out)
 {
 	struct moek_plan plan = { .count = request->count,
-		                  .checked = request->checked != 0,
+		                  .guarded = request->guarded != 0,
+		                  .poisoned = request->poisoned != 0,
 		                  .align = MOEK_WORKSPACE_ALIGN };
 	int overflow = 0;
 
@@ -166,7 +173,7 @@ int32_t moek_plan_make(const struct moek_plan_request *request,
 		if (overflow)
 			break;
 	}
-	if (!overflow && plan.checked)
+	if (!overflow && plan.guarded)
 		place_guarded(&plan, &overflow);
 	else if (!overflow)
 		place_shared(&plan, &overflow);
@@ -258,7 +265,7 @@ static int32_t make_blocks(struct moek_workspace *workspace,
 	char *block;
 	int32_t status;
 
-	if (request->space.plugin == NULL || (!request->zeros && !request->checked))
+	if (request->space.plugin == NULL || (!request->zeros && !request->filled))
 		return MOEK_OK;
 	block = calloc(1, BLOCK_BYTES + GUARD_BYTES);
 	if (block == NULL)
@@ -337,6 +344,7 @@ void moek_workspace_destroy(struct moek_workspace *workspace)
 	if (workspace->choice != NULL)
 		moek_choice_destroy(workspace->choice);
 	free(workspace->blocks);
+	moek_workspace_destroy(workspace->shadow);
 	free(workspace);
 }
 
@@ -382,13 +390,11 @@ static int32_t begin_buffer(const struct moek_plan *plan, const struct moek_plac
 	char *start = workspace->memory + one->offset;
 	int32_t status = MOEK_OK;
 
-	if (one->buffer.zeroed != 0)
-		status = fill(workspace, start, one->bytes, FILL_ZEROS, stream,
-		              error_out);
-	else if (plan->checked)
-		status = fill(workspace, start, one->bytes, FILL_POISON, stream,
-		              error_out);
-	if (status != MOEK_OK || !plan->checked)
+	if (one->buffer.zeroed != 0 || plan->poisoned)
+		status = fill(workspace, start, one->bytes,
+		              one->buffer.zeroed != 0 ? FILL_ZEROS : FILL_POISON,
+		              stream, error_out);
+	if (status != MOEK_OK || !plan->guarded)
 		return status;
 	status = set_guard(workspace, start - GUARD_BYTES, stream, error_out);
 	if (status != MOEK_OK)
@@ -400,13 +406,16 @@ int32_t moek_plan_begin(const struct moek_plan *plan, struct moek_workspace *wor
                         void *stream, void **addresses_out,
                         struct moek_error *error_out)
 {
-	for (uint32_t i = 0; i < plan->count; i++) {
-		const struct moek_placed *one = &plan->placed[i];
-		int32_t status = begin_buffer(plan, one, workspace, stream, error_out);
+	/* zeros last: a buffer may share memory with one that is poisoned */
+	for (uint32_t i = 0; i < 2 * plan->count; i++) {
+		const struct moek_placed *one = &plan->placed[i % plan->count];
+		int32_t status = MOEK_OK;
 
+		if ((one->buffer.zeroed != 0) == (i >= plan->count))
+			status = begin_buffer(plan, one, workspace, stream, error_out);
 		if (status != MOEK_OK)
 			return status;
-		addresses_out[i] = workspace->memory + one->offset;
+		addresses_out[i % plan->count] = workspace->memory + one->offset;
 	}
 	return MOEK_OK;
 }
@@ -458,7 +467,7 @@ int32_t moek_plan_end(const struct moek_plan *plan, struct moek_workspace *works
 {
 	uint64_t at = 0;
 
-	for (uint32_t i = 0; plan->checked && i < plan->count; i++) {
+	for (uint32_t i = 0; plan->guarded && i < plan->count; i++) {
 		const struct moek_placed *one = &plan->placed[i];
 		const char *start = workspace->memory + one->offset;
 		int32_t status = end_guard(workspace, start + one->bytes, stream, &at,

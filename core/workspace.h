@@ -19,7 +19,8 @@ struct moek_placed {
 /** The buffers of one layer. Fixed when the layer is made. */
 struct moek_plan {
 	uint32_t count;
-	uint32_t checked; /* 1: nothing shares memory, each buffer is between guards */
+	uint32_t guarded;  /* 1: nothing shares memory, each buffer is between guards */
+	uint32_t poisoned; /* 1: what is not zeroed is filled with NaN */
 	uint32_t zeroed;  /* 1: some buffer is zeroed before each forward */
 	uint64_t bytes, align;
 	struct moek_placed placed[MOEK_PLAN_MOST];
@@ -29,7 +30,7 @@ struct moek_plan_request {
 	const struct moek_buffer *buffers;
 	uint32_t count;
 	uint32_t workers; /* copies of a per_worker buffer */
-	int checked;
+	int guarded, poisoned;
 	const char *backend; /* for errors */
 };
 
@@ -62,6 +63,7 @@ struct moek_workspace {
 	uint64_t bytes;
 	int owned;
 	void *zeros;  /* device: a block of zeros there, to copy from */
+	struct moek_workspace *shadow; /* for the shadows of the layers; NULL: none */
 	void *blocks; /* device, with checks: one block of poison, then guards, on the
 	                 host */
 	_Atomic uint32_t busy;
@@ -73,7 +75,7 @@ struct moek_workspace_request {
 	uint64_t bytes, align;
 	void *memory; /* the host's, of memory_bytes; NULL: allocate */
 	uint64_t memory_bytes;
-	int zeros, checked; /* some plan has zeroed buffers; is checked */
+	int zeros, filled; /* some plan has zeroed buffers; guards or poison */
 };
 
 int32_t moek_workspace_open(const struct moek_workspace_request *request,
@@ -85,7 +87,7 @@ int32_t moek_plan_begin(const struct moek_plan *plan, struct moek_workspace *wor
                         void *stream, void **addresses_out,
                         struct moek_error *error_out);
 
-/** After it: with checks on, MOEK_PLUGIN names the buffer whose guard is broken. On a
+/** After it: with guards, MOEK_PLUGIN names the buffer whose guard is broken. On a
  *  device this waits for @stream. */
 int32_t moek_plan_end(const struct moek_plan *plan, struct moek_workspace *workspace,
                       void *stream, const char *backend, struct moek_error *error_out);

@@ -36,6 +36,7 @@ ENDS(MOEK_STACK_SIZE_1_0, stack, gate_order)
 ENDS(MOEK_LAYER_OPTIONS_SIZE_1_0, layer_options, progress_self)
 ENDS(MOEK_PLACING_SIZE_1_0, placing, loads)
 ENDS(MOEK_FORWARD_SIZE_1_0, forward, trace)
+ENDS(MOEK_SHADOW_SIZE_1_0, shadow, worst)
 ENDS(MOEK_ROUTER_SIZE_1_0, router, expert_scale)
 ENDS(MOEK_CONVERSION_SIZE_1_0, conversion, progress_self)
 ENDS(MOEK_CHECKPOINT_OPTIONS_SIZE_1_0, checkpoint_options, family_file)
@@ -132,6 +133,9 @@ static const struct field fields[] = {
 	F(forward, struct_size), F(forward, reserved), F(forward, input),
 	F(forward, output), F(forward, topk_ids), F(forward, topk_weights),
 	F(forward, stream), F(forward, workspace), F(forward, trace),
+	F(shadow, struct_size), F(shadow, reserved), F(shadow, reference),
+	F(shadow, every), F(shadow, forwards), F(shadow, compared),
+	F(shadow, skipped), F(shadow, rows), F(shadow, rows_over), F(shadow, worst),
 	F(router, struct_size), F(router, scoring), F(router, experts),
 	F(router, top_k), F(router, score_chosen), F(router, renormalise),
 	F(router, groups), F(router, groups_kept), F(router, scaling),
@@ -161,7 +165,7 @@ static const struct field structs[] = {
 	S(numerics, text), S(experts, destroy), S(plugin, wait), S(error, text),
 	S(setting, value), S(registry_options, ignore_environment),
 	S(candidate, verdict), S(source, close), S(stack, gate_order),
-	S(layer_options, progress_self), S(forward, trace), S(router, expert_scale),
+	S(layer_options, progress_self), S(forward, trace), S(shadow, worst), S(router, expert_scale),
 	S(checkpoint_options, family_file), S(layer_info, shared_bytes), S(tensor, shape),
 };
 
@@ -229,6 +233,7 @@ static const struct value {
 	V(MOEK_REGISTRY_OPTIONS_SIZE_1_0), V(MOEK_CANDIDATE_SIZE_1_0),
 	V(MOEK_SOURCE_SIZE_1_0), V(MOEK_STACK_SIZE_1_0),
 	V(MOEK_LAYER_OPTIONS_SIZE_1_0), V(MOEK_PLACING_SIZE_1_0), V(MOEK_FORWARD_SIZE_1_0),
+	V(MOEK_SHADOW_SIZE_1_0),
 	V(MOEK_ROUTER_SIZE_1_0), V(MOEK_LAYER_INFO_SIZE_1_0),
 	V(MOEK_TENSOR_SIZE_1_0), V(MOEK_CHECKPOINT_OPTIONS_SIZE_1_0),
 	V(MOEK_USE_EXPERTS), V(MOEK_USE_ROUTER), V(MOEK_USE_SHARED), V(MOEK_USE_BEYOND),

@@ -4,6 +4,7 @@
 #include "core/layer.h"
 
 #include <check.h>
+#include <fenv.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 
 #include "core/expert.h"
 #include "core/problem.h"
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
 static struct moek_error error;
 
@@ -123,6 +126,8 @@ struct rig {
 	const struct moek_workers *workers;
 	uint32_t threads;
 	int checks;
+	const char *watch; /* the setting `checks`, in place of that; NULL: none */
+	const char *fault; /* of the plugin damaged; NULL: none */
 	const float *given;
 
 	struct moek_registry *registry;
@@ -158,7 +163,14 @@ static void open_registry(struct rig *rig)
 	options.threads = rig->threads;
 	options.workers = rig->workers;
 	options.facts_file = rig->facts;
-	options.checks = rig->checks ? 1 : 2;
+	const struct moek_setting settings[] = {
+		{ "plugin damaged", "fault", rig->fault },
+		{ "registry", "checks", rig->watch },
+	};
+
+	options.checks = rig->watch != NULL ? 0 : rig->checks ? 1 : 2;
+	options.settings = rig->fault != NULL ? settings : settings + 1;
+	options.setting_count = (rig->fault != NULL) + (rig->watch != NULL);
 	ck_assert_msg(moek_registry_open(&options, &rig->registry, &error) == MOEK_OK,
 	              "%s", error.text);
 }
@@ -1208,87 +1220,124 @@ END_TEST
 static const struct {
 	const char *request, *says;
 	int32_t status;
-	int unseen; /* without checks it passes for good */
+	const char *by; /* the check that finds it; NULL: it is seen without any */
+	const char *fault;
 } misbehaviours[] = {
 	{ "require writes_past_workspace.after",
 	  "writes_past_workspace.after: forward wrote outside its workspace buffer "
 	  "\"rows\" of "
 	  "5120 bytes: 0 bytes after its end",
-	  MOEK_PLUGIN, 1 },
+	  MOEK_PLUGIN, "guards", NULL },
 	{ "require writes_past_workspace.before",
 	  "writes_past_workspace.before: forward wrote outside its workspace buffer "
 	  "\"rows\" of "
 	  "5120 bytes: 4 bytes before its start",
-	  MOEK_PLUGIN, 1 },
+	  MOEK_PLUGIN, "guards", NULL },
 	{ "require forward_fails.device",
-	  "forward_fails.device: forward failed: device", MOEK_DEVICE, 0 },
+	  "forward_fails.device: forward failed: device", MOEK_DEVICE, NULL, NULL },
 	{ "require forward_fails.odd",
 	  "forward_fails.odd: forward failed: ?, it may fail for memory or device only",
-	  MOEK_PLUGIN, 0 },
+	  MOEK_PLUGIN, NULL, NULL },
 	{ "require claims_reduced_falsely",
 	  "claims_reduced_falsely.any: forward did not write output row 0, column 0, "
 	  "or made it "
 	  "from workspace that nobody wrote",
-	  MOEK_PLUGIN, 1 },
+	  MOEK_PLUGIN, "poison", NULL },
 	{ "require reads_unzeroed",
 	  "reads_unzeroed.any: forward did not write output row 0, column 0, or made "
 	  "it from "
 	  "workspace that nobody wrote",
-	  MOEK_PLUGIN, 1 },
+	  MOEK_PLUGIN, "poison", NULL },
 	{ "require ignores_ids",
 	  "ignores_ids.any: output row 1, column 0 is not 0, its token has no routed "
 	  "expert",
-	  MOEK_PLUGIN, 1 },
+	  MOEK_PLUGIN, "poison", NULL },
 	{ "require writes_input.input",
 	  "writes_input.input: forward changed its input, topk_ids, topk_weights or "
 	  "the space "
 	  "between output rows",
-	  MOEK_PLUGIN, 1 },
+	  MOEK_PLUGIN, "inputs", NULL },
 	{ "require writes_input.weights",
-	  "writes_input.weights: forward changed its input", MOEK_PLUGIN, 1 },
+	  "writes_input.weights: forward changed its input", MOEK_PLUGIN, "inputs",
+	  NULL },
 	{ "require writes_input.gap", "writes_input.gap: forward changed its input",
-	  MOEK_PLUGIN, 1 },
+	  MOEK_PLUGIN, "inputs", NULL },
 	{ "require leaves_slots.forgets",
 	  "leaves_slots.forgets: forward did not write slot row 9, column 0",
-	  MOEK_PLUGIN, 1 },
+	  MOEK_PLUGIN, "poison", NULL },
+	{ "require damaged",
+	  "damaged.any: forward left its thread rounding in another direction",
+	  MOEK_PLUGIN, "fp_state", "rounds" },
+#ifdef __SSE__
+	{ "require damaged",
+	  "damaged.any: forward left its thread flushing small numbers to 0",
+	  MOEK_PLUGIN, "fp_state", "flushes" },
+#endif
 };
+
+/** All checks but @by, as a setting. */
+static const char *other_checks(const char *by)
+{
+	static const char *const names[] = { "fp_state", "guards", "poison", "inputs" };
+	static char text[64];
+
+	text[0] = '\0';
+	for (int i = 0; i < COUNT(names); i++) {
+		if (strcmp(names[i], by) == 0)
+			continue;
+		strcat(text, text[0] != '\0' ? "," : "");
+		strcat(text, names[i]);
+	}
+	return text;
+}
 
 START_TEST(what_a_backend_does_wrong_is_caught_by_name)
 {
-	struct rig rig = { .plugins = "MOEK_TEST_FAKES",
-		           .request = misbehaviours[_i].request,
-		           .text = "row_stride=1",
-		           .threads = 1,
-		           .checks = 1 };
-	struct rig unchecked = rig;
+	const char *by = misbehaviours[_i].by;
+	/* all checks, the one alone, none, all but the one */
+	const char *const watched[] = { "on", by != NULL ? by : "off", "off",
+		                        by != NULL ? other_checks(by) : "off" };
+	int unusual = misbehaviours[_i].fault != NULL;
 	float output[TOKENS * 48];
 	struct tokens t;
 
-	set_up(&rig);
-	fill_tokens(&t, &rig);
-	t.ids[2] = -1;
-	t.ids[3] = 99;
-	memset(output, 0, sizeof(output));
-	for (int i = 0; i < TOKENS; i++)
-		output[i * 48 + HIDDEN] = 5;
-	t.forward.output.data = output;
-	t.forward.output.row_stride = 48;
-	ck_assert_int_eq(moek_layer_forward(rig.layer, &t.forward, &error),
-	                 misbehaviours[_i].status);
-	ck_assert_msg(strncmp(error.text, misbehaviours[_i].says,
-	                      strlen(misbehaviours[_i].says)) == 0,
-	              "\"%s\"", error.text);
-	/* the layer and the workspace are free again */
-	ck_assert_int_eq(moek_layer_forward(rig.layer, &t.forward, NULL),
-	                 misbehaviours[_i].status);
-	tear_down(&rig);
+	for (int way = 0; way < 4; way++) {
+		struct rig rig = { .plugins = "MOEK_TEST_FAKES",
+			           .request = misbehaviours[_i].request,
+			           .text = unusual ? NULL : "row_stride=1",
+			           .threads = 1,
+			           .watch = watched[way],
+			           .fault = misbehaviours[_i].fault };
+		int seen = way < 2 || by == NULL;
+		int rounding = fegetround();
 
-	unchecked.checks = 0;
-	set_up(&unchecked);
-	t.forward.workspace = unchecked.workspace;
-	ck_assert_int_eq(moek_layer_forward(unchecked.layer, &t.forward, NULL),
-	                 misbehaviours[_i].unseen ? MOEK_OK : misbehaviours[_i].status);
-	tear_down(&unchecked);
+		set_up(&rig);
+		fill_tokens(&t, &rig);
+		t.ids[2] = -1;
+		t.ids[3] = 99;
+		memset(output, 0, sizeof(output));
+		for (int i = 0; i < TOKENS; i++)
+			output[i * 48 + HIDDEN] = 5;
+		if (!unusual) {
+			t.forward.output.data = output;
+			t.forward.output.row_stride = 48;
+		}
+		/* the layer and the workspace are free again */
+		for (int again = 0; again < 2; again++) {
+			ck_assert_int_eq(
+				moek_layer_forward(rig.layer, &t.forward, &error),
+				seen ? misbehaviours[_i].status : MOEK_OK);
+			ck_assert_msg(
+				!seen || strncmp(error.text, misbehaviours[_i].says,
+			                         strlen(misbehaviours[_i].says)) == 0,
+				"\"%s\"", error.text);
+			ck_assert(!seen || fegetround() == rounding);
+			error.text[0] = '\0';
+			if (!seen)
+				fesetenv(FE_DFL_ENV);
+		}
+		tear_down(&rig);
+	}
 }
 END_TEST
 
@@ -1765,8 +1814,6 @@ START_TEST(stacked_tensors_make_the_same_layer)
 	tear_down(&one_by_one);
 }
 END_TEST
-
-#define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
 int main(void)
 {

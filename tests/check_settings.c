@@ -284,8 +284,14 @@ static const struct {
 	{ "[registry]\nthread = 1\n",
 	  "2: unknown key thread in [registry]; did you mean 'threads'?" },
 	{ "[registry]\nschema = 2\n", "2: schema = 2: expected 1, the only schema" },
-	{ "[registry]\nchecks = 1\n", "2: checks = 1: expected on or off" },
-	{ "[registry]\nchecks = On\n", "2: checks = On: expected on or off" },
+	{ "[registry]\nchecks = 1\n", "2: checks = 1: expected on, off, or some of" },
+	{ "[registry]\nchecks = On\n", "2: checks = On: expected on, off, or" },
+	{ "[registry]\nchecks = guards,\n", "2: checks = guards,: expected on, off" },
+	{ "[registry]\nchecks = guard\n", "2: checks = guard: expected on, off" },
+	{ "[registry]\nchecks = guards poison\n", "2: checks = guards poison: exp" },
+	{ "[registry]\nchecks = off,guards\n", "2: checks = off,guards: expected" },
+	{ "[registry]\nshadow = -1\n", "2: shadow = -1: expected a number" },
+	{ "[registry]\nshadow = 1000000000\n", "2: shadow = 1000000000: expected" },
 	{ "[registry]\nthreads = -1\n", "2: threads = -1: expected a number" },
 	{ "[registry]\nthreads = 4097\n", "2: threads = 4097: expected a number" },
 	{ "[registry]\nthreads = 99999999999999999999\n", "2: threads = 9999" },
@@ -327,6 +333,33 @@ START_TEST(a_bad_setting_names_its_line)
 }
 END_TEST
 
+START_TEST(checks_are_named)
+{
+	static const struct {
+		const char *text;
+		int checks;
+	} rows[] = {
+		{ "on", MOEK_CHECK_ALL },
+		{ "no", 0 },
+		{ "fp_state", MOEK_CHECK_FP_STATE },
+		{ "guards", MOEK_CHECK_GUARDS },
+		{ "poison", MOEK_CHECK_POISON },
+		{ "inputs", MOEK_CHECK_INPUTS },
+		{ "inputs , guards", MOEK_CHECK_INPUTS | MOEK_CHECK_GUARDS },
+		{ "fp_state,guards,poison,inputs", MOEK_CHECK_ALL },
+		{ "", -1 },
+		{ ",guards", -1 },
+		{ "guards,on", -1 },
+		{ "guardsinputs", -1 },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		ck_assert_msg(moek_settings_checks(rows[i].text) == rows[i].checks,
+		              "%s is %d", rows[i].text,
+		              moek_settings_checks(rows[i].text));
+}
+END_TEST
+
 START_TEST(good_settings_are_read)
 {
 	stage_file(
@@ -350,7 +383,8 @@ START_TEST(a_bad_variable_or_program_setting_is_an_error)
 	setenv("MOEK_CHECK", "maybe", 1);
 	ck_assert_int_eq(try_open(), MOEK_BAD_CONFIG);
 	ck_assert_str_eq(stage.error.text,
-	                 "MOEK_CHECK: checks = maybe: expected on or off");
+	                 "MOEK_CHECK: checks = maybe: expected on, off, or some of "
+	                 "fp_state, guards, poison, inputs with commas between");
 	unsetenv("MOEK_CHECK");
 	options.setting_count = 1;
 	options.settings = &unknown;
@@ -448,6 +482,7 @@ int main(void)
 	tcase_add_test(tests, elevated_rights_read_no_environment);
 	tcase_add_loop_test(tests, a_bad_setting_names_its_line, 0,
 	                    (int)(sizeof(bad) / sizeof(bad[0])));
+	tcase_add_test(tests, checks_are_named);
 	tcase_add_test(tests, good_settings_are_read);
 	tcase_add_test(tests, a_bad_variable_or_program_setting_is_an_error);
 	tcase_add_test(tests, folders_are_relative_to_the_ini_that_names_them);

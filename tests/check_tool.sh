@@ -387,6 +387,26 @@ misbehaving() { "$moek" run "$qwen" --layers 0-0 --tokens 3 --type fp32 --plugin
 exits 0 'without --checks a backend that changes its input passes' misbehaving
 exits 1 'with --checks it exits 1' misbehaving --checks
 shows "$err" 'writes_input.*changed its input' 'and is named'
+cp "$MOEK_TEST_FAKES/damaged.so" "$work/fakes"
+printf '[registry]\nunlisted = append\n[plugin damaged]\nfault = dropped\n' >"$work/dropped.ini"
+shadowed() { "$moek" run "$qwen" --layers 0-1 --tokens 40 --plugin-dir "$work/fakes" "$@"; }
+exits 0 'a backend that lies passes without --shadow' shadowed --backend 'require damaged' \
+	--config "$work/dropped.ini"
+exits 1 'with --shadow it exits 1' shadowed --backend 'require damaged' \
+	--config "$work/dropped.ini" --shadow 2
+shows "$out" 'layers\.1: shadow: 2 of 3 forwards compared with emulation\.any; [1-9][0-9]* of 80 rows over' \
+	'and is counted'
+shows "$err" 'layers\.0, damaged\.any: output.*emulation\.any' 'and is named'
+exits 0 'one that does not lie is not accused' shadowed --backend 'require cpu' --shadow 1
+shows "$out" 'layers\.0: shadow: 3 of 3 forwards compared with emulation\.any; 0 of 120 rows over' \
+	'and is counted'
+exits 0 'emulation needs no shadow' shadowed --backend 'require emulation' --shadow 1
+printf '[registry]\nunlisted = append\n[plugin emulation]\nenabled = off\n' >"$work/alone.ini"
+exits 1 'a shadow that nobody can cast exits 1' shadowed --backend 'require cpu' --shadow 1 \
+	--config "$work/alone.ini"
+shows "$err" 'layers\.0, cpu\..*: has no shadow: no backend of class emulation' 'and says why'
+exits 0 'the same in JSON' shadowed --backend 'require cpu' --shadow 3 --json
+check 'with the counts' [ "$(json layers.0.shadow.compared)$(json layers.0.shadow.rows_over)" = 10 ]
 
 # ---- the machine ----
 

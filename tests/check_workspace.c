@@ -22,8 +22,8 @@ static struct moek_error error;
 static int32_t make(const struct moek_buffer *buffers, uint32_t count, uint32_t workers,
                     int checked)
 {
-	struct moek_plan_request request = { buffers, count, workers, checked,
-		                             "fake.any" };
+	struct moek_plan_request request = { buffers, count,   workers,
+		                             checked, checked, "fake.any" };
 
 	memset(&plan, 0, sizeof(plan));
 	return moek_plan_make(&request, &plan, &error);
@@ -49,6 +49,50 @@ START_TEST(buffers_alive_together_stand_apart)
 	ck_assert(!disjoint(0, 2));
 	ck_assert_uint_eq(plan.bytes, 300 * 4 + 16 + 200 * 4);
 	ck_assert_uint_eq(plan.placed[2].bytes, 800);
+}
+END_TEST
+
+/* they are set before the first stage, whatever comes before their own */
+START_TEST(zeros_share_with_nobody_who_writes_before_them)
+{
+	struct moek_buffer buffers[] = { F32("a", 100, 0, 1), F32("b", 100, 2, 3),
+		                         F32("c", 100, 4, 5) };
+
+	ck_assert_int_eq(make(buffers, 3, 1, 0), MOEK_OK);
+	ck_assert(!disjoint(0, 1));
+	buffers[1].zeroed = 1;
+	ck_assert_int_eq(make(buffers, 3, 1, 0), MOEK_OK);
+	ck_assert(disjoint(0, 1));
+	ck_assert(!disjoint(0, 2));
+}
+END_TEST
+
+START_TEST(poison_leaves_the_zeros_of_shared_memory)
+{
+	const struct moek_buffer buffers[] = { { "z", 16, 64, MOEK_F32, 0, 1, 1, 0, 0 },
+		                               F32("p", 64, 2, 3) };
+	const struct moek_plan_request request = { buffers, 2, 1, 0, 1, "fake.any" };
+	struct moek_workspace_request asked = { .filled = 1, .zeros = 1 };
+	struct moek_workspace *workspace;
+	void *addresses[2];
+
+	ck_assert_int_eq(moek_plan_make(&request, &plan, &error), MOEK_OK);
+	ck_assert_ptr_eq((void *)plan.placed[0].offset, (void *)plan.placed[1].offset);
+	asked.bytes = plan.bytes;
+	asked.align = plan.align;
+	ck_assert_int_eq(moek_workspace_open(&asked, &workspace, &error), MOEK_OK);
+	for (int again = 0; again < 2; again++) {
+		ck_assert_int_eq(
+			moek_plan_begin(&plan, workspace, NULL, addresses, NULL),
+			MOEK_OK);
+		for (int i = 0; i < 64; i++)
+			ck_assert_int_eq(((int32_t *)addresses[1])[i], i < 16 ? 0 : -1);
+		/* no guards, so nothing is said of what lies behind */
+		ck_assert_int_eq(
+			moek_plan_end(&plan, workspace, NULL, "fake.any", &error),
+			MOEK_OK);
+	}
+	moek_workspace_destroy(workspace);
 }
 END_TEST
 
@@ -257,7 +301,7 @@ static const struct moek_buffer used[] = {
 
 static struct moek_workspace *open_workspace(int on_device, int checked)
 {
-	struct moek_workspace_request request = { .checked = checked, .zeros = 1 };
+	struct moek_workspace_request request = { .filled = checked, .zeros = 1 };
 	struct moek_workspace *workspace = NULL;
 
 	ck_assert_int_eq(make(used, 3, 2, checked), MOEK_OK);
@@ -454,6 +498,8 @@ int main(void)
 
 	suite_add_tcase(suite, tests);
 	tcase_add_test(tests, buffers_alive_together_stand_apart);
+	tcase_add_test(tests, zeros_share_with_nobody_who_writes_before_them);
+	tcase_add_test(tests, poison_leaves_the_zeros_of_shared_memory);
 	tcase_add_test(tests, every_plan_keeps_the_living_apart);
 	tcase_add_test(tests, with_checks_nothing_shares);
 	tcase_add_test(tests, each_worker_gets_a_copy);

@@ -47,6 +47,7 @@ enum option_id {
 	OPTION_TRACE,
 	OPTION_MOST,
 	OPTION_CHECKS,
+	OPTION_SHADOW,
 	OPTION_SHAPE,
 	OPTION_SCHEME,
 	OPTION_GROUP,
@@ -140,6 +141,8 @@ static const struct line {
 	                  "balance; at most N experts of a layer on a rank" },
 	[OPTION_CHECKS] = { "checks", NULL, COMMAND_RUN,
 	                    "poison and guard every buffer, watch the inputs" },
+	[OPTION_SHADOW] = { "shadow", "N", COMMAND_RUN,
+	                    "run one in N forwards on emulation too, and compare" },
 	[OPTION_SHAPE] = { "shape", "NAME,...", COMMAND_BENCH,
 	                   "expert layers of these models; qwen3-30b-a3b" },
 	[OPTION_SCHEME] = { "scheme", "SCHEME,...", COMMAND_BENCH,
@@ -407,6 +410,8 @@ static int take_option(enum option_id option, const char *value,
 	case OPTION_CHECKS:
 		options->checks = 1;
 		return TOOL_DONE;
+	case OPTION_SHADOW:
+		return parse_number("shadow", value, 1, 999999999, &options->shadow);
 	case OPTION_SHAPE:
 		options->shape = value;
 		return TOOL_DONE;

@@ -8,7 +8,8 @@
 int outcome_is_wrong(const struct outcome *outcome)
 {
 	return outcome->outputs.wrong > 0 || outcome->routing.wrong > 0 ||
-	       outcome->not_finite > 0;
+	       outcome->not_finite > 0 || outcome->shadow.rows_over > 0 ||
+	       (outcome->wants_shadow && outcome->shadow.compared == 0);
 }
 
 void outcome_print_heading(int compared)
@@ -68,6 +69,21 @@ static void print_wrong(const struct outcome *outcome)
 		       (unsigned long long)outcome->elements);
 }
 
+static void print_shadow(const struct outcome *outcome)
+{
+	const struct moek_shadow *shadow = &outcome->shadow;
+
+	if (shadow->compared > 0)
+		printf("  %s: shadow: %llu of %llu forwards compared with %s; %llu of "
+		       "%llu rows over, the worst error is %.1f%% of its allowance\n",
+		       outcome->layer, (unsigned long long)shadow->compared,
+		       (unsigned long long)shadow->forwards, shadow->reference,
+		       (unsigned long long)shadow->rows_over,
+		       (unsigned long long)shadow->rows, 100 * shadow->worst);
+	else if (outcome->wants_shadow)
+		printf("  %s: shadow: nothing was compared\n", outcome->layer);
+}
+
 void outcome_print(const struct outcome *outcome)
 {
 	char routing[64], time[32];
@@ -85,6 +101,7 @@ void outcome_print(const struct outcome *outcome)
 		       (double)outcome->tokens / outcome->seconds);
 	}
 	print_wrong(outcome);
+	print_shadow(outcome);
 }
 
 static void write_outputs(struct writer *writer, const struct comparison *outputs)
@@ -99,6 +116,20 @@ static void write_outputs(struct writer *writer, const struct comparison *output
 	writer_real(writer, "share", outputs->share);
 	writer_close(writer, '}');
 	writer_number(writer, "wrong_outputs", outputs->wrong);
+}
+
+static void write_shadow(struct writer *writer, const struct moek_shadow *shadow)
+{
+	writer_open(writer, "shadow", '{');
+	writer_string(writer, "reference", shadow->reference);
+	writer_number(writer, "every", shadow->every);
+	writer_number(writer, "forwards", shadow->forwards);
+	writer_number(writer, "compared", shadow->compared);
+	writer_number(writer, "skipped", shadow->skipped);
+	writer_number(writer, "rows", shadow->rows);
+	writer_number(writer, "rows_over", shadow->rows_over);
+	writer_real(writer, "worst", shadow->worst);
+	writer_close(writer, '}');
 }
 
 static void write_routing(struct writer *writer, const struct routing *routing)
@@ -128,6 +159,8 @@ void outcome_write(struct writer *writer, const struct outcome *outcome)
 		writer_real(writer, "norm", outcome->norm);
 		writer_number(writer, "not_finite", outcome->not_finite);
 	}
+	if (outcome->shadow.reference != NULL)
+		write_shadow(writer, &outcome->shadow);
 	writer_bool(writer, "agrees", !outcome_is_wrong(outcome));
 	writer_close(writer, '}');
 }

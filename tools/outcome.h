@@ -15,6 +15,8 @@ struct outcome {
 	struct comparison outputs;
 	int routing_known; /* the file has router_logits */
 	struct routing routing;
+	struct moek_shadow shadow; /* reference NULL: none */
+	int wants_shadow;          /* --shadow, so that there has to be one */
 	double norm;
 	uint64_t not_finite;
 };

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #define RANDOM_TOKENS 16
 
@@ -224,6 +225,12 @@ static void judge_random(const struct work *work, struct outcome *outcome)
 	outcome->norm = sqrt(sum);
 }
 
+static int is_reference(const struct moek_layer *layer)
+{
+	return strncmp(moek_choice_winner(moek_layer_choice(layer)), "emulation.",
+	               10) == 0;
+}
+
 static int32_t judge(struct run *run, struct work *work, struct moek_error *error_out)
 {
 	struct outcome outcome = {
@@ -235,8 +242,13 @@ static int32_t judge(struct run *run, struct work *work, struct moek_error *erro
 		.workspace_bytes = moek_layer_workspace_bytes(work->shown),
 		.seconds = work->seconds,
 		.compared = run->against.file != NULL,
+		.shadow = { .struct_size = MOEK_INIT(SHADOW) },
 	};
 	int32_t status = MOEK_OK;
+
+	moek_layer_shadow(work->shown, &outcome.shadow);
+	/* who is the reference needs no shadow */
+	outcome.wants_shadow = run->options->shadow != 0 && !is_reference(work->shown);
 
 	if (outcome.compared)
 		status = judge_against(work, &outcome, error_out);

@@ -13,7 +13,7 @@
 
 #define INT8_GROUP 32 /* columns that share a scale of --activations int8 */
 
-#define MOST_SETTINGS 8 /* with one for the build tree */
+#define MOST_SETTINGS 9 /* with one for the build tree, one for --shadow */
 
 /** Cut the last part off @path: 1, or 0 when there is none. */
 static int cut(char *path)
@@ -105,7 +105,7 @@ int32_t tool_registry_with(const struct options *options,
 		.log = print_log,
 		.checks = options->checks,
 	};
-	char build[4000], plugins[4096], config[4096], helper[4096];
+	char build[4000], plugins[4096], config[4096], helper[4096], shadow[24];
 	struct moek_setting all[MOST_SETTINGS];
 	size_t dirs = 0;
 	int32_t status;
@@ -113,14 +113,21 @@ int32_t tool_registry_with(const struct options *options,
 	memcpy(all, settings, count * sizeof(*settings));
 	registry_options.settings = all;
 	registry_options.setting_count = count;
+	if (options->shadow != 0) {
+		snprintf(shadow, sizeof(shadow), "%llu",
+		         (unsigned long long)options->shadow);
+		all[registry_options.setting_count++] = (struct moek_setting){
+			"registry", "shadow", shadow
+		};
+	}
 	while (options->plugin_dirs[dirs] != NULL)
 		dirs++;
 	if (find_build_tree(build, sizeof(build))) {
 		use_build_tree(options, build, plugins, config, &registry_options);
 		snprintf(helper, sizeof(helper), "%s/core/moek-probe", build);
-		all[count] = (struct moek_setting){ "registry", "probe_helper",
-			                            helper };
-		registry_options.setting_count++;
+		all[registry_options.setting_count++] = (struct moek_setting){
+			"registry", "probe_helper", helper
+		};
 	}
 	status = moek_registry_open(&registry_options, registry_out, error_out);
 	options->plugin_dirs[dirs] = NULL; /* there may be a next one */

@@ -44,6 +44,7 @@ struct options {
 	uint32_t inputs;    /* enum moek_activations, if `activations` is set */
 	uint32_t open; /* list: open the plugins */
 	uint32_t checks, json, tensors, man;
+	uint64_t shadow; /* every so many forwards; 0: as moek.ini says */
 	/* of bench: */
 	struct list token_list, thread_list;
 	const char *shape, *scheme, *activations, *routing, *compare, *plot;

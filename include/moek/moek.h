@@ -395,6 +395,27 @@ MOEK_API int32_t moek_layer_forward(struct moek_layer *layer,
                                     const struct moek_forward *forward,
                                     struct moek_error *error_out);
 
+/** What became of forwards that also ran on the reference, a backend of class emulation:
+ *  one in `shadow` of them, from the first on. */
+struct moek_shadow {
+	uint32_t struct_size;  /* MOEK_SHADOW_SIZE_1_0 */
+	uint32_t reserved;
+	const char *reference; /* "emulation.any"; lives as long as the layer */
+	uint64_t every;        /* the setting */
+	uint64_t forwards;     /* of the layer */
+	uint64_t compared;
+	uint64_t skipped;      /* due, but with rows on a device, or the reference failed */
+	uint64_t rows;         /* output rows of those compared */
+	uint64_t rows_over;    /* of them, beyond what the backend's numerics allow */
+	double worst;          /* error in shares of what is allowed, so up to 1 is good */
+};
+#define MOEK_SHADOW_SIZE_1_0 (64u + 1u * (uint32_t)sizeof(void *))
+
+/** How a layer does beside its shadow. MOEK_REFUSED: it has none: the setting `shadow` is
+ *  0, its backend is of class emulation, or the log said why. [any thread] */
+MOEK_API int32_t moek_layer_shadow(const struct moek_layer *layer,
+                                   struct moek_shadow *shadow_out);
+
 /* ------------------------------------------------------------------ routing */
 
 enum moek_scoring { MOEK_SOFTMAX = 1, MOEK_SIGMOID = 2, MOEK_SQRT_SOFTPLUS = 3 };

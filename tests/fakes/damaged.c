@@ -13,7 +13,8 @@
  *   input     forward() changes its input
  *   crashes   forward() aborts
  *   hangs     forward() does not come back
- *   rounds    forward() leaves the thread rounding upwards */
+ *   rounds    forward() leaves the thread rounding upwards
+ *   flushes   forward() leaves it flushing small numbers to 0, where that is known */
 #include <moek/experts.h>
 
 #include <fenv.h>
@@ -37,11 +38,13 @@ static enum fault {
 	CRASHES,
 	HANGS,
 	ROUNDS,
+	FLUSHES,
 	FAULTS
 } fault;
 static const char *const faults[FAULTS] = { "none",     "dropped",  "zero",  "swapped",
 	                                    "no_zeros", "no_limit", "lies",  "past",
-	                                    "input",    "crashes",  "hangs", "rounds" };
+	                                    "input",    "crashes",  "hangs", "rounds",
+	                                    "flushes" };
 
 static const struct moek_experts *sound(void)
 {
@@ -222,6 +225,10 @@ static void misbehave(const struct moek_batch *batch)
 		pause();
 	if (fault == ROUNDS)
 		fesetround(FE_UPWARD);
+#ifdef __SSE__
+	if (fault == FLUSHES)
+		__builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8000);
+#endif
 }
 
 static int32_t forward(void *layer, const struct moek_batch *batch)
