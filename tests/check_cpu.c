@@ -318,8 +318,10 @@ static const struct moek_experts *table(enum level level)
 {
 	const struct moek_experts *const *experts = moek_plugin_v1.experts;
 
-	while (strcmp((*experts)->name, cpu_level_names[level]) != 0)
+	while (*experts != NULL &&
+	       strcmp((*experts)->name, cpu_level_names[level]) != 0)
 		experts++;
+	ck_assert_ptr_nonnull(*experts);
 	return *experts;
 }
 

@@ -331,9 +331,11 @@ static void destroy(void *layer)
 		.destroy = destroy,                                                    \
 	};
 
+#if defined(__x86_64__)
 TABLE(avx512bf16, LEVEL_AVX512BF16)
 TABLE(avx512vnni, LEVEL_AVX512VNNI)
 TABLE(avx2, LEVEL_AVX2)
+#endif
 TABLE(plain, LEVEL_PLAIN)
 
 static int32_t plugin_open(const struct moek_host *host, void **plugin_out)
@@ -361,13 +363,18 @@ static void plugin_close(void *plugin)
 }
 
 static const char *const options[] = { "isa", NULL };
-static const struct moek_experts *const tables[] = { &avx512bf16, &avx512vnni, &avx2,
-	                                             &plain, NULL };
+static const struct moek_experts *const tables[] = {
+#if defined(__x86_64__)
+	&avx512bf16, &avx512vnni, &avx2,
+#endif
+	&plain, NULL
+};
 
 /* no isa: plain C runs on every CPU of the file's machine, and the device is asked for
  * what the others need */
-#define IN_COMMON "id=cpu\nversion=0.1.0\ndevices=host\nformats=int4,mxfp4,bf16,fp16,fp32\n"
-#if defined(CPU_AVX512BF16) || defined(CPU_AVX512VNNI) || defined(CPU_AVX2)
+#define IN_COMMON                                                                      \
+	"id=cpu\nversion=0.1.0\ndevices=host\nformats=int4,mxfp4,bf16,fp16,fp32\n"
+#if defined(__x86_64__)
 MOEK_PLUGIN_NOTE(IN_COMMON "class=native\nisa-run=avx2,avx512_vnni,avx512_bf16\n");
 #else
 MOEK_PLUGIN_NOTE(IN_COMMON "class=generic\n");
