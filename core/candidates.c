@@ -146,6 +146,19 @@ struct moek_problem moek_candidate_problem(const struct moek_problem *problem,
 	return seen;
 }
 
+struct moek_backend moek_candidate_backend(const struct moek_entrant *entrant,
+                                           const struct moek_problem *problem)
+{
+	return (struct moek_backend){
+		.name = entrant->name,
+		.plugin = &entrant->loaded->plugin,
+		.experts = entrant->experts,
+		.plugin_handle = entrant->loaded->handle,
+		.device = entrant->device,
+		.problem = moek_candidate_problem(problem, entrant->device),
+	};
+}
+
 static uint32_t ask_device(const struct moek_entrant *entrant,
                            const struct moek_device *device,
                            struct moek_verdict *no_out)

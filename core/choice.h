@@ -76,6 +76,9 @@ void moek_candidate_settle(struct moek_entrant *entrant, uint32_t state, uint32_
                            const char *found);
 /** What the verdict says, in words; words that are there already stay. */
 void moek_candidate_write(struct moek_entrant *entrant);
+/** What @entrant, which was opened, is for @problem. */
+struct moek_backend moek_candidate_backend(const struct moek_entrant *entrant,
+                                           const struct moek_problem *problem);
 /** The problem as a backend on @device sees it. */
 struct moek_problem moek_candidate_problem(const struct moek_problem *problem,
                                            const struct moek_device *device);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/expert.h"
+#include "core/golden.h"
 #include "core/memory.h"
 #include "core/registry.h"
 #include "core/shadow.h"
@@ -490,7 +491,7 @@ int32_t moek_layer_make(const struct moek_layer_request *request,
 	layer->problem = *moek_choice_problem(choice);
 	layer->workers = moek_registry_workers(registry);
 	layer->is_reference = request->is_reference;
-	layer->checks = request->is_reference ? 0 : moek_registry_checks(registry);
+	layer->checks = request->checks;
 	layer->on_device = backend->device != NULL &&
 	                   backend->device->kind != MOEK_HOST;
 	if (layer->on_device)
@@ -540,12 +541,18 @@ int32_t moek_layer_create(struct moek_choice *choice, const struct moek_source *
 
 	if (status != MOEK_OK)
 		return status;
+	request.checks = moek_registry_checks(moek_choice_registry(choice));
 	next = moek_choice_retain(choice);
 	do {
 		/* one more owner than the layer: it is needed when the layer fails */
 		current = next;
-		request.choice = moek_choice_retain(current);
-		status = moek_layer_make(&request, &layer, &another_may, &error);
+		another_may = 1;
+		status = moek_golden_test(current, &error);
+		if (status == MOEK_OK) {
+			request.choice = moek_choice_retain(current);
+			status = moek_layer_make(&request, &layer, &another_may,
+			                         &error);
+		}
 		next = NULL;
 		if (status != MOEK_OK && another_may)
 			moek_choice_next(current, status, error.text, &next, NULL);

@@ -49,6 +49,7 @@ struct moek_layer_request {
 	struct moek_choice *choice;
 	const struct moek_source *source;
 	const struct moek_layer_options *options;
+	uint32_t checks;  /* bits of enum moek_check */
 	int is_reference; /* of a problem whose output_type is fp32 */
 };
 int32_t moek_layer_make(const struct moek_layer_request *request,

@@ -25,40 +25,6 @@
 
 extern char **environ; /* the helper's is ours: it must find what we would find */
 
-/* ---- the options that the plugin would see ---- */
-
-static void free_options(char **options)
-{
-	for (size_t i = 0; options != NULL && options[i] != NULL; i++)
-		free(options[i]);
-	free(options);
-}
-
-/** "key=value" of [plugin NAME], NULL-ended. NULL: no memory. */
-static char **find_options(const struct moek_probe *probe)
-{
-	const struct moek_settings *settings = probe->settings;
-	char **options = calloc(settings->count + 1, sizeof(*options));
-	char section[64];
-	size_t count = 0;
-
-	snprintf(section, sizeof(section), "plugin %s", probe->name);
-	for (size_t i = 0; options != NULL && i < settings->count; i++) {
-		const struct moek_entry *entry = &settings->entries[i];
-
-		if (entry->key == NULL || !entry->in_force ||
-		    strcmp(entry->section, section) != 0)
-			continue;
-		if (asprintf(&options[count], "%s=%s", entry->key, entry->value) < 0) {
-			options[count] = NULL;
-			free_options(options);
-			return NULL;
-		}
-		count++;
-	}
-	return options;
-}
-
 /* ---- the helper's process ---- */
 
 enum { OUTPUT, ERROR_OUTPUT, REPORT, STREAMS };
@@ -446,11 +412,11 @@ int32_t moek_probe_run(const struct moek_probe *probe, struct moek_cause *cause_
 	if (!is_demanded && (strcmp(mode, "never") == 0 ||
 	                     moek_settings_value(probe->settings, "cache")[0] == '\0'))
 		return MOEK_OK;
-	options = find_options(probe);
+	options = moek_settings_options(probe->settings, probe->name);
 	if (options == NULL)
 		return MOEK_NO_MEMORY;
 	status = probe_with(probe, is_demanded, options, cause_out);
-	free_options(options);
+	moek_settings_options_free(options);
 	return status;
 }
 
@@ -465,10 +431,10 @@ int moek_probe_recall(const struct moek_probe *probe, struct moek_cause *cause_o
 	    strcmp(moek_settings_value(probe->settings, "probe"), "never") == 0 ||
 	    !moek_verdict_is_bad(cache, probe->path))
 		return 0;
-	options = find_options(probe);
+	options = moek_settings_options(probe->settings, probe->name);
 	is_bad = options != NULL && moek_verdict_key(probe->path, options, &key) &&
 	         moek_verdict_recall(cache, &key, cause_out) &&
 	         cause_out->verdict.rule != MOEK_RULE_NONE;
-	free_options(options);
+	moek_settings_options_free(options);
 	return is_bad;
 }

@@ -3,6 +3,7 @@
 
 #include "core/registry.h"
 
+#include "core/golden.h"
 #include "core/probe.h"
 #include "core/report.h"
 #include "core/status.h"
@@ -535,6 +536,7 @@ void moek_registry_close(struct moek_registry *registry)
 		free(file->path);
 	}
 	free(registry->files);
+	moek_golden_end(registry->golden);
 	free(registry->searched);
 	moek_threads_destroy(registry->threads);
 	moek_machine_close(&registry->machine);

@@ -14,6 +14,7 @@
 #include "core/plugin.h"
 #include "core/settings.h"
 
+struct moek_golden;
 struct moek_threads;
 
 struct moek_log *moek_registry_log(struct moek_registry *registry);
@@ -65,6 +66,7 @@ struct moek_registry {
 	const struct moek_workers *workers;
 	struct moek_file *files; /* by name; shadowed ones follow the one that counts */
 	size_t file_count;
+	struct moek_golden *golden; /* under the lock */
 	struct moek_searched *searched;
 	size_t searched_count;
 	pthread_mutex_t lock; /* guards files[].state; never held while a plugin runs */

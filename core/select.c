@@ -4,6 +4,7 @@
 #include "core/select.h"
 
 #include "core/choice.h"
+#include "core/golden.h"
 #include "core/log.h"
 #include "core/problem.h"
 #include "core/registry.h"
@@ -40,20 +41,6 @@ static int is_degraded(const struct moek_choice *choice)
 	return 0;
 }
 
-static void set_backend(struct moek_choice *choice)
-{
-	const struct moek_entrant *winner = &choice->entrants[choice->winner];
-
-	choice->backend = (struct moek_backend){
-		.name = winner->name,
-		.plugin = &winner->loaded->plugin,
-		.experts = winner->experts,
-		.plugin_handle = winner->loaded->handle,
-		.device = winner->device,
-		.problem = moek_candidate_problem(&choice->problem, winner->device),
-	};
-}
-
 /** The first that is ready wins; the texts of all are made. */
 static void decide(struct moek_choice *choice)
 {
@@ -81,7 +68,8 @@ static void decide(struct moek_choice *choice)
 	choice->is_past_preferred = choice->request.mode == MOEK_PREFER &&
 	                            choice->entrants[choice->winner].place.preferred ==
 	                                    MOEK_NOT_NAMED;
-	set_backend(choice);
+	choice->backend = moek_candidate_backend(&choice->entrants[choice->winner],
+	                                         &choice->problem);
 }
 
 /* ---- telling ---- */
@@ -309,6 +297,23 @@ struct moek_choice *moek_choice_new(struct moek_registry *registry, const char *
 	return choice;
 }
 
+/** Those before the winner that a golden test has found to compute something else. */
+static void recall_golden(struct moek_choice *choice)
+{
+	for (size_t i = 0; i < choice->count; i++) {
+		struct moek_entrant *entrant = &choice->entrants[i];
+		struct moek_cause cause;
+
+		if (entrant->state != MOEK_STATE_READY)
+			continue;
+		if (!moek_golden_recall(choice->registry, entrant, &choice->problem,
+		                        &cause))
+			return;
+		moek_candidate_settle(entrant, MOEK_STATE_FAILED, MOEK_RULE_GOLDEN,
+		                      cause.text);
+	}
+}
+
 int32_t moek_choose(struct moek_registry *registry, const struct moek_problem *problem,
                     const char *request, const char *label,
                     struct moek_choice **choice_out, struct moek_error *error_out)
@@ -333,6 +338,7 @@ int32_t moek_choose(struct moek_registry *registry, const struct moek_problem *p
 		moek_choice_destroy(choice);
 		return status;
 	}
+	recall_golden(choice);
 	decide(choice);
 	log_entrants(choice);
 	status = conclude(choice, error_out);
@@ -366,6 +372,34 @@ int32_t moek_choose_reference(struct moek_registry *registry,
 	else
 		moek_choice_destroy(choice);
 	return status;
+}
+
+int32_t moek_choice_of(struct moek_registry *registry,
+                       const struct moek_backend *backend,
+                       const struct moek_problem *problem,
+                       struct moek_choice **choice_out, struct moek_error *error_out)
+{
+	struct moek_choice *choice = moek_choice_new(registry, NULL);
+	struct moek_entrant *entrant;
+
+	if (choice == NULL)
+		return moek_fail_memory(error_out, "choice");
+	entrant = calloc(1, sizeof(*entrant));
+	if (entrant == NULL) {
+		moek_choice_destroy(choice);
+		return moek_fail_memory(error_out, "choice");
+	}
+	snprintf(entrant->name, sizeof(entrant->name), "%s", backend->name);
+	entrant->state = MOEK_STATE_CHOSEN;
+	entrant->device = backend->device;
+	choice->entrants = entrant;
+	choice->count = 1;
+	choice->problem = *problem;
+	choice->backend = *backend;
+	choice->backend.name = entrant->name;
+	choice->backend.problem = moek_candidate_problem(problem, backend->device);
+	*choice_out = choice;
+	return MOEK_OK;
 }
 
 struct moek_choice *moek_choice_retain(struct moek_choice *choice)
@@ -420,9 +454,11 @@ int32_t moek_choice_next(const struct moek_choice *choice, int32_t status,
 	if (next == NULL)
 		return moek_fail_memory(error_out, "choice");
 	failed = &next->entrants[next->winner];
-	moek_candidate_settle(
-		failed, MOEK_STATE_FAILED,
-		status == MOEK_NO_MEMORY ? MOEK_RULE_MEMORY : MOEK_RULE_CREATE, cause);
+	moek_candidate_settle(failed, MOEK_STATE_FAILED,
+	                      status == MOEK_NO_MEMORY ? MOEK_RULE_MEMORY
+	                      : status == MOEK_PLUGIN  ? MOEK_RULE_GOLDEN
+	                                               : MOEK_RULE_CREATE,
+	                      cause);
 	decide(next);
 	log_entrants(next);
 	result = next->request.mode == MOEK_REQUIRE ? refuse(next, error_out)

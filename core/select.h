@@ -33,13 +33,19 @@ int32_t moek_choose_reference(struct moek_registry *registry,
                               struct moek_choice **choice_out,
                               struct moek_error *error_out);
 
+/** A choice of @backend alone, which nobody is asked about. */
+int32_t moek_choice_of(struct moek_registry *registry,
+                       const struct moek_backend *backend,
+                       const struct moek_problem *problem,
+                       struct moek_choice **choice_out, struct moek_error *error_out);
+
 /** One more owner; moek_choice_destroy() gives one up. Any thread. */
 struct moek_choice *moek_choice_retain(struct moek_choice *choice);
 
 /**
- * The winner could not be made (@status, @cause): a new choice in which it is marked
- * FAILED and the next candidate that would run has won. MOEK_REFUSED, with no choice,
- * if there is none or the request was "require".
+ * The winner could not be made (@status, @cause; MOEK_PLUGIN: its golden test failed):
+ * a new choice in which it is marked FAILED and the next candidate that would run has
+ * won. MOEK_REFUSED, with no choice, if there is none or the request was "require".
  */
 int32_t moek_choice_next(const struct moek_choice *choice, int32_t status,
                          const char *cause, struct moek_choice **next_out,

@@ -101,6 +101,14 @@ static const char *checks_rule(const char *value)
 	               : NULL;
 }
 
+static const char *golden_rule(const char *value)
+{
+	return strcmp(value, "off") != 0 && strcmp(value, "first") != 0 &&
+	                       strcmp(value, "always") != 0
+	               ? "off, first or always"
+	               : NULL;
+}
+
 static const char *shadow_rule(const char *value)
 {
 	size_t digits = strspn(value, "0123456789");
@@ -187,6 +195,7 @@ static const struct known_key {
 	{ "on_degraded", degraded_rule, "warn" },
 	{ "threads", threads_rule, "0" },
 	{ "checks", checks_rule, "off" },
+	{ "golden", golden_rule, "first" },
 	{ "shadow", shadow_rule, "0" },
 	{ "probe", probe_rule, "auto" },
 	{ "probe_helper", file_rule, MOEK_PROBE_HELPER },

@@ -69,6 +69,9 @@ enum moek_check {
 	MOEK_CHECK_ALL = 15
 };
 
+/** "key=value" of [plugin NAME], NULL-ended. NULL: no memory. */
+char **moek_settings_options(const struct moek_settings *settings, const char *plugin);
+void moek_settings_options_free(char **options);
 /** Value in force of a key of [registry] that has a built-in value. */
 const char *moek_settings_value(const struct moek_settings *settings, const char *key);
 /** on, yes, true: 1; off, no, false: 0; else -1. */

@@ -64,7 +64,9 @@ int moek_verdict_key(const char *path, char *const *options,
 	for (; *options != NULL; options++)
 		hash = hash_on(hash, *options, strlen(*options) + 1);
 	*key_out = (struct moek_verdict_key){
+		.kind = "probe",
 		.path = path,
+		.what = "",
 		.bytes = (uint64_t)facts.st_size,
 		.seconds = (uint64_t)facts.st_mtim.tv_sec,
 		.nanoseconds = (uint64_t)facts.st_mtim.tv_nsec,
@@ -75,20 +77,24 @@ int moek_verdict_key(const char *path, char *const *options,
 
 /* ---- one file for each path ---- */
 
-static void file_name(const char *folder, const char *path, char name_out[4096])
+static void file_name(const char *folder, const struct moek_verdict_key *key,
+                      char name_out[4096])
 {
-	uint64_t hash = hash_on(HASH_BEGIN, path, strlen(path));
+	uint64_t hash = hash_on(HASH_BEGIN, key->path, strlen(key->path));
 
-	snprintf(name_out, 4096, "%s/probe/%016llx", folder, (unsigned long long)hash);
+	hash = hash_on(hash, key->what, strlen(key->what));
+	snprintf(name_out, 4096, "%s/%s/%016llx", folder, key->kind,
+	         (unsigned long long)hash);
 }
 
 /** All but the time and the verdict: other versions judge otherwise. */
-static void write_key(const struct moek_verdict_key *key, char text_out[4608])
+static void write_key(const struct moek_verdict_key *key, char text_out[6144])
 {
-	snprintf(text_out, 4608, "moek %s %llu %llu.%09llu %016llx %s\n",
+	snprintf(text_out, 6144, "moek %s %llu %llu.%09llu %016llx %s%s%s\n",
 	         PACKAGE_VERSION, (unsigned long long)key->bytes,
 	         (unsigned long long)key->seconds, (unsigned long long)key->nanoseconds,
-	         (unsigned long long)key->hash, key->path);
+	         (unsigned long long)key->hash, key->path,
+	         key->what[0] != '\0' ? " " : "", key->what);
 }
 
 int moek_verdict_parse(const char *line, struct moek_cause *cause_out)
@@ -116,12 +122,12 @@ int moek_verdict_parse(const char *line, struct moek_cause *cause_out)
 int moek_verdict_recall(const char *folder, const struct moek_verdict_key *key,
                         struct moek_cause *cause_out)
 {
-	char name[4096], wanted[4608], line[4608];
+	char name[4096], wanted[6144], line[6144];
 	long long then, now = (long long)time(NULL);
 	int is_known = 0, at = 0;
 	FILE *file;
 
-	file_name(folder, key->path, name);
+	file_name(folder, key, name);
 	file = fopen(name, "re");
 	if (file == NULL)
 		return 0;
@@ -137,11 +143,14 @@ int moek_verdict_recall(const char *folder, const struct moek_verdict_key *key,
 
 int moek_verdict_is_bad(const char *folder, const char *path)
 {
+	const struct moek_verdict_key key = { .kind = "probe",
+		                              .path = path,
+		                              .what = "" };
 	char name[4096], line[4608];
 	unsigned rule = 0;
 	FILE *file;
 
-	file_name(folder, path, name);
+	file_name(folder, &key, name);
 	file = fopen(name, "re");
 	if (file == NULL)
 		return 0;
@@ -173,12 +182,12 @@ void moek_verdict_keep(const char *folder, const struct moek_verdict_key *key,
                        const struct moek_cause *cause)
 {
 	const struct moek_verdict *verdict = &cause->verdict;
-	char name[4096], fresh[4160], line[4608];
+	char name[4096], fresh[4160], line[6144];
 	FILE *file;
 	int fd;
 
-	file_name(folder, key->path, name);
-	snprintf(fresh, sizeof(fresh), "%s/probe", folder);
+	file_name(folder, key, name);
+	snprintf(fresh, sizeof(fresh), "%s/%s", folder, key->kind);
 	make_folder(fresh);
 	snprintf(fresh, sizeof(fresh), "%s.XXXXXX", name);
 	fd = mkostemp(fresh, O_CLOEXEC);

@@ -9,12 +9,15 @@
 
 /** What a verdict is about: all of it must be the same for it to count. */
 struct moek_verdict_key {
+	const char *kind; /* folder of the cache: "probe" or "golden" */
 	const char *path;
+	const char *what; /* of the file, in one line; "": all of it */
 	uint64_t bytes, seconds, nanoseconds; /* size, time of the last change */
 	uint64_t hash;                        /* of the contents and the options */
 };
 
-/** 0: the file cannot be read. @options go into the hash: "key=value", NULL-ended. */
+/** A key of kind "probe". 0: the file cannot be read. @options go into the hash:
+ * "key=value", NULL-ended. */
 int moek_verdict_key(const char *path, char *const *options,
                      struct moek_verdict_key *key_out);
 

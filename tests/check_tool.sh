@@ -382,13 +382,14 @@ exits 1 'random rows that give no numbers exit 1' "$moek" run "$work/nan" --laye
 shows "$out" 'layers\.0: 3 of 768 outputs are not finite' 'and are counted'
 mkdir "$work/fakes"
 cp "$MOEK_TEST_FAKES/writes_input.so" "$work/fakes"
+printf '[registry]\ngolden = off\n' >"$work/trusting.ini"
 misbehaving() { "$moek" run "$qwen" --layers 0-0 --tokens 3 --type fp32 --plugin-dir "$work/fakes" \
-	--backend 'require writes_input' "$@"; }
+	--config "$work/trusting.ini" --backend 'require writes_input' "$@"; }
 exits 0 'without --checks a backend that changes its input passes' misbehaving
 exits 1 'with --checks it exits 1' misbehaving --checks
 shows "$err" 'writes_input.*changed its input' 'and is named'
 cp "$MOEK_TEST_FAKES/damaged.so" "$work/fakes"
-printf '[registry]\nunlisted = append\n[plugin damaged]\nfault = dropped\n' >"$work/dropped.ini"
+printf '[registry]\nunlisted = append\ngolden = off\n[plugin damaged]\nfault = dropped\n' >"$work/dropped.ini"
 shadowed() { "$moek" run "$qwen" --layers 0-1 --tokens 40 --plugin-dir "$work/fakes" "$@"; }
 exits 0 'a backend that lies passes without --shadow' shadowed --backend 'require damaged' \
 	--config "$work/dropped.ini"
@@ -397,6 +398,16 @@ exits 1 'with --shadow it exits 1' shadowed --backend 'require damaged' \
 shows "$out" 'layers\.1: shadow: 2 of 3 forwards compared with emulation\.any; [1-9][0-9]* of 80 rows over' \
 	'and is counted'
 shows "$err" 'layers\.0, damaged\.any: output.*emulation\.any' 'and is named'
+sed 's/^golden = off/golden = first/' "$work/dropped.ini" >"$work/golden.ini"
+exits 1 'with golden it does not get so far' shadowed --backend 'require damaged' \
+	--config "$work/golden.ini"
+shows "$err" 'golden test of .* token.*: output.*emulation\.any' 'and is named'
+exits 0 'and another one runs, if one may' shadowed --backend 'prefer damaged,cpu' \
+	--config "$work/golden.ini"
+shows "$out" '^layers\.1 +cpu\.' 'which is the next'
+exits 0 'what is known' "$moek" explain "$qwen" --plugin-dir "$work/fakes" \
+	--backend 'prefer damaged,cpu' --config "$work/golden.ini"
+shows "$out" '^  damaged\.any +failed .*golden test of' 'is in the next report'
 exits 0 'one that does not lie is not accused' shadowed --backend 'require cpu' --shadow 1
 shows "$out" 'layers\.0: shadow: 3 of 3 forwards compared with emulation\.any; 0 of 120 rows over' \
 	'and is counted'

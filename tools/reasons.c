@@ -135,9 +135,18 @@ static const struct reason {
 	  "The text quotes it.",
 	  "Report it: a program's output is its own. Plugins log through their host." },
 	{ MOEK_RULE_SIDE_EFFECT,
-	  "Opening the plugin changed the process around it: locale, signals, the "
-	  "current folder, rounding, threads ...",
+	  "Opening the plugin, or a forward, changed the process around it: locale, "
+	  "signals, the current folder, rounding, threads ...",
 	  "The text names what changed.", "Report it to its author." },
+	{ MOEK_RULE_GOLDEN,
+	  "Before the first layer of a kind, the backend ran a small case of it and "
+	  "did "
+	  "not get what emulation gets, within its declared arithmetic.",
+	  "The text has the element or the row that is off most. `moek verify PATH` "
+	  "runs "
+	  "the whole kit.",
+	  "Report it to its author. The verdict is kept for this file and this kind of "
+	  "problem; golden = off in moek.ini lets the backend run all the same." },
 	/* ---- loading ---- */
 	{ MOEK_RULE_LIBRARY, "A library that the plugin needs is missing.",
 	  "The text names it; `ldd PATH` shows the others.",

@@ -168,7 +168,7 @@ enum moek_state {
 	MOEK_STATE_MISSING = 6,    /* listed, no file */
 	MOEK_STATE_DISABLED = 7,   /* by INI, API or the request */
 	MOEK_STATE_BROKEN = 8,     /* the file */
-	MOEK_STATE_FAILED = 9,     /* said yes, then create() said no */
+	MOEK_STATE_FAILED = 9,     /* said yes, then create() said no, or the golden test did */
 	MOEK_STATE_UNOPENED = 10,  /* installed; only in moek_registry_listing() */
 	MOEK_STATE_NOT_PLUGIN = 11 /* some other file in a folder of plugins */
 };
@@ -334,8 +334,10 @@ MOEK_API int32_t moek_place(const struct moek_placing *placing, uint8_t *placeme
  * Prepare the weights of one layer on the chosen backend. @source is read during the call
  * only. @options may be NULL.
  *
- * When preparing fails for memory or device and the request was not "require", the next
- * candidate that would run is tried; the report of moek_layer_choice() says so.
+ * First the backend computes a small case of the problem's kind, as the setting `golden`
+ * says. When that comes out wrong, or preparing fails for memory or device, and the request
+ * was not "require", the next candidate that would run is tried; the report of
+ * moek_layer_choice() says so.
  * Slow: once per layer. [any thread, not two on one choice]
  */
 MOEK_API int32_t moek_layer_create(struct moek_choice *choice,

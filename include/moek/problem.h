@@ -159,7 +159,8 @@ enum moek_rule {
 	MOEK_RULE_PROBE_HELPER = 503,     /* probe = always, and moek-probe does not run */
 	MOEK_RULE_PROBE_EXIT = 505,       /* it called exit() */
 	MOEK_RULE_PROBE_NOISE = 506,      /* it wrote to standard output */
-	MOEK_RULE_SIDE_EFFECT = 507,      /* opening it changed the process around it */
+	MOEK_RULE_SIDE_EFFECT = 507,      /* opening it, or a forward, changed the process */
+	MOEK_RULE_GOLDEN = 508,           /* a small case came out otherwise than the reference's */
 	MOEK_RULE_LIBRARY = 601,          /* a library that it needs is missing */
 	MOEK_RULE_SYMBOL = 602,           /* no moek_plugin_v1 in this file */
 	MOEK_RULE_SYMBOL_FOREIGN = 603,   /* moek_plugin_v1 belongs to a dependency */

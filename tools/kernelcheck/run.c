@@ -44,19 +44,19 @@ static int32_t open_registry(const char *const *folders, const char *name,
                              struct moek_error *error_out)
 {
 	const struct moek_setting settings[] = {
-		{ "registry", "unlisted", "ignore" },
-		{ "registry", "probe", "never" },
-		{ "priority", name, "on" },
-		{ "priority", "emulation", "on" },
+		{ "registry", "unlisted", "ignore" }, { "registry", "probe", "never" },
+		/* what follows is told here, and how */
+		{ "registry", "golden", "off" },
+		{ "registry", "checks", "guards,poison,inputs" },
+		{ "priority", name, "on" },           { "priority", "emulation", "on" },
 	};
 	const struct moek_registry_options options = {
 		.settings = settings,
-		.setting_count = strcmp(name, "emulation") == 0 ? 3 : 4,
+		.setting_count = strcmp(name, "emulation") == 0 ? 5 : 6,
 		.struct_size = MOEK_REGISTRY_OPTIONS_SIZE_1_0,
 		.threads = threads,
 		.config_file = config,
 		.plugin_dirs = folders,
-		.checks = 1,
 		.ignore_environment = 1,
 	};
 
