@@ -73,6 +73,16 @@ static double median(double *times, int count)
 	return times[count / 2];
 }
 
+static double run(const struct runner *runner, const struct tokens *tokens,
+                  const struct rows *rows)
+{
+	double before = now();
+
+	if (runner_forward(runner, tokens, rows, NULL, &error) != MOEK_OK)
+		die("forward");
+	return now() - before;
+}
+
 int main(int argc, char **argv)
 {
 	static double times[WAYS][MOST_REPETITIONS];
@@ -119,15 +129,16 @@ int main(int argc, char **argv)
 		                NULL, request, &runners[way], &error) != MOEK_OK)
 			die("layer");
 	}
-	for (int r = -1; r < repetitions; r++)
-		for (int way = 0; way < ways; way++) {
-			before = now();
-			if (runner_forward(&runners[way], &material.tokens, &rows, NULL,
-			                   &error) != MOEK_OK)
-				die("forward");
-			if (r >= 0)
-				times[way][r] = now() - before;
-		}
+	/* each in each place, and emulation, which empties the caches, apart */
+	for (int i = -SHADOW; i < repetitions * SHADOW; i++) {
+		int way = (i + 2 * SHADOW + i / SHADOW) % SHADOW;
+
+		before = run(&runners[way], &material.tokens, &rows);
+		if (i >= 0)
+			times[way][i / SHADOW] = before;
+	}
+	for (int i = 0; i < repetitions && ways == WAYS; i++)
+		times[SHADOW][i] = run(&runners[SHADOW], &material.tokens, &rows);
 	for (int way = 0; way < ways; way++) {
 		double time = median(times[way], repetitions);
 
