@@ -463,7 +463,9 @@ static void activated_range(const struct check *c, uint64_t slot,
 	        fmax(fabs(reference_activation(p, z[0], z[1] + step[1]) - value),
 	             fabs(reference_activation(p, z[0], z[1] - step[1]) - value));
 	*value_out = value;
-	*error_out = error + 0x1p-19 * fabs(value); /* the function's own arithmetic */
+	/* the function's own arithmetic, whose sigmoid leaves fp32 at 2^-126 */
+	*error_out = error + 0x1p-19 * fabs(value) +
+	             0x1p-126 * fabs(z[0]) * (fabs(z[1]) + (double)p->beta);
 }
 
 /* one block of 32 activated columns against its codes */

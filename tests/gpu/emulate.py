@@ -87,17 +87,84 @@ def user_registers(kernel, arguments):
     return registers + [0] * ((kernel.resources >> 1 & 31) - len(registers))
 
 
-# Two mistakes of the snapshot of 2026-08-22 that our kernels meet, as text to find and to put.
+# What v_mfma_scale_f32_16x16x128_f8f6f4 does, after plugins/gpu/mfma.h: lanes 16 g + r hold row
+# r of A and column r of B; as FP4 columns 32 g .. 32 g + 31, as FP8 16 g .. 16 g + 15 and the
+# same 64 further on; the scale of columns 32 b .. 32 b + 31 is the byte of lane 16 b + r that
+# op_sel (low bit) and op_sel_hi (high bit) choose, the first of each for A, the second for B.
+# The emulator knows FP8 alone, and one scale for all columns.
+SCALED_MFMA = """
+def _scaled_mfma(inst, ctx):
+  exec_mask, vdst = ctx.rexec(), ctx.inst_field(type(inst).vdst)
+  if "16X16X128" not in _op_name(inst): raise RuntimeError("a scaled MFMA of another shape")
+  def number(value): return UOp.const(value, dtypes.int)
+  def operand(name, format, scale, byte):
+    if format not in (0, 4): raise RuntimeError(f"a scaled MFMA of format {format}")
+    return ctx.inst_field(getattr(type(inst), name)), format == 4, ctx.inst_field(getattr(type(inst), scale)), byte
+  low, high = _iattr(inst, "opsel"), _iattr(inst, "opsel_hi")
+  operands = (operand("src0", int(inst.cbsz), "scale_src0", low & 1 | (high & 1) << 1),
+              operand("src1", int(inst.blgp), "scale_src1", low >> 1 & 1 | high & 2))
+  # of A, then of B: 16 x 128 elements, 16 x 4 scales, as bits of fp32
+  tmp = UOp.placeholder((2 * 16 * 132,), dtypes.uint32, slot=0, addrspace=AddrSpace.LOCAL)
+  lane = ctx.range()
+  row, group = lane % number(16), lane // number(16)
+  stores = []
+  for which, (source, fp4, scale, byte) in enumerate(operands):
+    base = which * 16 * 132
+    for i in range(32):
+      raw = ctx.rvgpr_dyn(source - _c(256 - (i // 8 if fp4 else i // 4)), lane)
+      if fp4:
+        code = (raw >> _c(4 * (i % 8))) & _c(15)
+        exponent, mantissa = (code >> _c(1)) & _c(3), code & _c(1)
+        bits = ((code >> _c(3)) << _c(31)) | exponent.eq(_c(0)).where(
+          mantissa.eq(_c(0)).where(_c(0), _c(0x3f000000)), ((exponent + _c(126)) << _c(23)) | (mantissa << _c(22)))
+        column = group * number(32) + number(i)
+      else:
+        bits = _FUNCS["fp8_to_f32"](raw >> _c(8 * (i % 4))).bitcast(dtypes.uint32)
+        column = group * number(16) + number(i % 16 + i // 16 * 64)
+      stores.append(tmp.index(number(base) + row * number(132) + column).store(bits))
+    code = (ctx.rsrc_dyn(scale, lane, 32) >> _c(8 * byte)) & _c(255)
+    bits = code.eq(_c(0)).where(_c(0x400000), code.eq(_c(255)).where(_c(0x7fc00000), code << _c(23)))
+    stores.append(tmp.index(number(base + 128) + row * number(132) + group).store(bits))
+  read = UOp.group(*stores).end(lane)
+  seen = tmp.after(read)
+  src2 = ctx.inst_field(type(inst).src2)
+  src2_is_vgpr = src2 >= _c(256)
+  scalar = ctx.rsgpr_dyn(src2, src2_is_vgpr.ne(True)).bitcast(dtypes.float32)
+  use_acc = bool(_iattr(inst, "acc_cd"))
+  reader, writer = (ctx.raccvgpr_dyn, ctx.waccvgpr_dyn) if use_acc else (ctx.rvgpr_dyn, ctx.wvgpr_dyn)
+  lane = ctx.range()
+  column, group = lane % number(16), lane // number(16)
+  stores = []
+  for out in range(4):
+    a = (group * number(4) + number(out)) * number(132)
+    b = number(16 * 132) + column * number(132)
+    def at(base, k): return seen.index(base + number(k)).bitcast(dtypes.float32)
+    total = src2_is_vgpr.where(reader(src2 - _c(256 - out), lane, src2_is_vgpr).bitcast(dtypes.float32), scalar)
+    for block in range(4):
+      dot = at(a, 32 * block) * at(b, 32 * block)
+      for k in range(32 * block + 1, 32 * block + 32): dot = dot + at(a, k) * at(b, k)
+      total = total + dot * at(a, 128 + block) * at(b, 128 + block)
+    stores.append(writer(vdst + _c(out), lane, total.bitcast(dtypes.uint32), exec_mask))
+  return UOp.sink(read, UOp.group(*stores).end(lane), *ctx.inc_pc())
+
+"""
+# Mistakes of the snapshot of 2026-08-22 that our kernels meet, as text to find and to put.
 # v_fma_mix_f32 reads a source as fp32 or as fp16, by a bit of op_sel_hi for each; the emulator
 # reads an inline constant, such as 1.0, as fp16 always.
 # Lanes that are switched off read LDS all the same, wherever their address may point.
+# An fp16 operand of a matrix operation counts as 0 when subnormal, as 65536 when infinite.
 SOURCE = "ctx.rsrc_dyn(ctx.inst_field(type(inst).src{0}), lane, {1}, literal=literal, do_cast=do_cast)"
 FOR_MIX = "16 if 'MIX' not in op_name or _iattr(inst, '{0}', 3) & {1} else 32"
 LDS = "if 'OFFSET' not in pcode: addr = addr + offset\n      return "
+F16_BITS = """return exp.eq(_c(31)).where((sign << _c(31)) | _c(0x7f800000) | (mant << _c(13)), exp.eq(_c(0)).where(
+      (sign << _c(31)) | (mant.cast(dtypes.float32) * UOp.const(2.0**-24, dtypes.float32)).bitcast(dtypes.uint32), f32_bits))"""
 CORRECTIONS = [
     (SOURCE.format(0, 16), SOURCE.format(0, FOR_MIX.format("opsel_hi", 1))),
     (SOURCE.format(1, 16), SOURCE.format(1, FOR_MIX.format("opsel_hi", 2))),
     (SOURCE.format(2, 16), SOURCE.format(2, FOR_MIX.format("opsel_hi2", 1))),
+    ("return exp.eq(_c(0)).where(_c(0), f32_bits)", F16_BITS),
+    ("def _compile_mfma(inst", SCALED_MFMA + "def _compile_mfma(inst"),
+    ("  return _compile_mfma(inst, ctx)", "  return (_scaled_mfma if isinstance(inst, irc.VOP3PX2) else _compile_mfma)(inst, ctx)"),
     (LDS + "addr", LDS + "_lane_active(exec_mask, lane).where(addr, _c(0))"),
 ]
 

@@ -52,10 +52,12 @@ cases() {
 }
 
 sanitize() { # TOOL [environment]
-	local tool=$1
+	local tool=$1 more=
 	shift
+	# the tests copy whole buffers back, unwritten ends too; what kernels read counts
+	[ "$tool" != initcheck ] || more='--check-api-memory-access no'
 	echo "== compute-sanitizer $tool"
-	env "$@" timeout 540 compute-sanitizer --tool "$tool" --print-limit 4 --error-exitcode 9 \
+	env "$@" timeout 540 compute-sanitizer --tool "$tool" --print-limit 4 --error-exitcode 9 $more \
 		"$work/check" >"$work/$tool.log" || { head -n 60 "$work/$tool.log"; return 1; }
 	tail -n 4 "$work/$tool.log"
 }
