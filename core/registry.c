@@ -4,6 +4,7 @@
 #include "core/registry.h"
 
 #include "core/golden.h"
+#include "core/lock.h"
 #include "core/probe.h"
 #include "core/report.h"
 #include "core/status.h"
@@ -468,6 +469,19 @@ static int32_t find_workers(struct moek_registry *registry,
 	return status;
 }
 
+/** As the setting `lock` says. */
+static int32_t hold_lock(struct moek_registry *registry, struct moek_error *error_out)
+{
+	const char *path = moek_settings_value(registry->settings, "lock");
+	int32_t status;
+
+	if (path[0] == '\0')
+		return MOEK_OK;
+	status = moek_lock_read(path, &registry->held, error_out);
+	return status == MOEK_OK ? moek_lock_hold(registry->held, registry, error_out)
+	                         : status;
+}
+
 static int32_t fill(struct moek_registry *registry,
                     const struct moek_registry_options *options,
                     struct moek_error *error_out)
@@ -491,6 +505,8 @@ static int32_t fill(struct moek_registry *registry,
 		status = find_workers(registry, options->workers, error_out);
 	if (status == MOEK_OK)
 		status = find_files(registry, error_out);
+	if (status == MOEK_OK)
+		status = hold_lock(registry, error_out);
 	return status;
 }
 
@@ -542,6 +558,7 @@ void moek_registry_close(struct moek_registry *registry)
 	moek_machine_close(&registry->machine);
 	moek_machine_close(&registry->here);
 	moek_settings_close(registry->settings);
+	moek_lock_close(registry->held);
 	pthread_cond_destroy(&registry->changed);
 	pthread_mutex_destroy(&registry->lock);
 	moek_log_end(&registry->log);

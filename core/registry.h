@@ -15,6 +15,7 @@
 #include "core/settings.h"
 
 struct moek_golden;
+struct moek_lock;
 struct moek_threads;
 
 struct moek_log *moek_registry_log(struct moek_registry *registry);
@@ -64,6 +65,7 @@ struct moek_registry {
 	struct moek_machine here; /* with facts of another machine: this one; else empty */
 	struct moek_threads *threads;
 	const struct moek_workers *workers;
+	struct moek_lock *held; /* what it must not differ from; NULL: nothing */
 	struct moek_file *files; /* by name; shadowed ones follow the one that counts */
 	size_t file_count;
 	struct moek_golden *golden; /* under the lock */

@@ -5,6 +5,7 @@
 
 #include "core/choice.h"
 #include "core/golden.h"
+#include "core/lock.h"
 #include "core/log.h"
 #include "core/problem.h"
 #include "core/registry.h"
@@ -260,22 +261,33 @@ static int32_t refuse(const struct moek_choice *choice, struct moek_error *error
 	                 lines.text);
 }
 
+/** Nobody has won, though one would run it. */
+static void withdraw(struct moek_choice *choice, const char *cause)
+{
+	struct moek_entrant *winner = &choice->entrants[choice->winner];
+
+	winner->state = MOEK_STATE_READY;
+	snprintf(winner->found, sizeof(winner->found), "would run it, but %s", cause);
+	choice->winner = choice->count;
+}
+
 /** The end of a choice that is decided: MOEK_OK, or MOEK_REFUSED and nobody has won. */
 static int32_t conclude(struct moek_choice *choice, struct moek_error *error_out)
 {
-	struct moek_entrant *winner;
+	const struct moek_lock *lock = choice->registry->held;
 	int32_t status;
 
 	if (choice->winner == choice->count)
 		return refuse(choice, error_out);
 	status = judge_degraded(choice, error_out);
-	if (status == MOEK_OK)
-		return MOEK_OK;
-	winner = &choice->entrants[choice->winner];
-	winner->state = MOEK_STATE_READY;
-	snprintf(winner->found, sizeof(winner->found),
-	         "would run it, but degraded, and on_degraded = error");
-	choice->winner = choice->count;
+	if (status != MOEK_OK) {
+		withdraw(choice, "degraded, and on_degraded = error");
+		return status;
+	}
+	if (lock != NULL)
+		status = moek_lock_hold_choice(lock, choice, error_out);
+	if (status != MOEK_OK)
+		withdraw(choice, "another is locked");
 	return status;
 }
 

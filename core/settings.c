@@ -201,6 +201,7 @@ static const struct known_key {
 	{ "probe_helper", file_rule, MOEK_PROBE_HELPER },
 	{ "probe_seconds", seconds_rule, "10" },
 	{ "cache", cache_rule, "" },
+	{ "lock", cache_rule, "" },
 };
 #define KNOWN_KEYS (sizeof(known_keys) / sizeof(known_keys[0]))
 

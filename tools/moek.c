@@ -52,6 +52,13 @@ static const char explain_text[] =
 	"--facts FILE answers for another machine: the JSON of its devices, as\n"
 	"`moek list --json` prints them there.\n";
 
+static const char lock_text[] =
+	"Chooses as moek explain does and writes down what the choices followed\n"
+	"from: versions, the host, plugins by the hash of their files, settings;\n"
+	"and the choices. A program that is held to it (--locked, or the setting\n"
+	"lock in moek.ini) starts only where all of that is so, and says which\n"
+	"lines are not. Changed comments of moek.ini are no difference.\n";
+
 static const char bench_text[] =
 	"Times expert layers of models by name, with random weights, on the\n"
 	"backend that --backend gives, or on two in turns with --compare, beside\n"
@@ -125,6 +132,9 @@ static const struct command commands[] = {
 	{ "explain", "CHECKPOINT | --problem KEY=VALUE,...",
 	  "who would run the expert layers, and why not the others", explain_text,
 	  COMMAND_EXPLAIN, 1, command_explain },
+	{ "lock", "CHECKPOINT | --problem KEY=VALUE,...",
+	  "write down what the choices follow from, to be held to it", lock_text,
+	  COMMAND_LOCK, 1, command_lock },
 	{ "inspect", "CHECKPOINT",
 	  "expert layers of a checkpoint: format, sizes, router",
 	  "Prints what a checkpoint holds, from its config.json and headers.\n",

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CHOICES (COMMAND_EXPLAIN | COMMAND_LOCK)
 #define ALL                                                                            \
-	(COMMAND_LIST | COMMAND_EXPLAIN | COMMAND_INSPECT | COMMAND_RUN |              \
+	(COMMAND_LIST | CHOICES | COMMAND_INSPECT | COMMAND_RUN |                      \
 	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_PLACE |            \
 	 COMMAND_VERIFY | COMMAND_REASONS | COMMAND_NEW_PLUGIN)
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
@@ -48,6 +49,8 @@ enum option_id {
 	OPTION_MOST,
 	OPTION_CHECKS,
 	OPTION_SHADOW,
+	OPTION_LOCKED,
+	OPTION_OUTPUT,
 	OPTION_SHAPE,
 	OPTION_SCHEME,
 	OPTION_GROUP,
@@ -92,9 +95,9 @@ static const struct line {
 	                        "of one case; 60" },
 	[OPTION_REPORT] = { "report", "FD", COMMAND_VERIFY,
 	                    "bare results, as the tool's own children write them" },
-	[OPTION_FACTS] = { "facts", "FILE", COMMAND_LIST | COMMAND_EXPLAIN,
+	[OPTION_FACTS] = { "facts", "FILE", COMMAND_LIST | CHOICES,
 	                   "devices of another machine, in JSON" },
-	[OPTION_PROBLEM] = { "problem", "KEY=VALUE,...", COMMAND_EXPLAIN,
+	[OPTION_PROBLEM] = { "problem", "KEY=VALUE,...", CHOICES,
 	                     "a problem in place of a checkpoint" },
 	[OPTION_AGAINST] = { "against", "FILE", COMMAND_RUN,
 	                     "compare with the outputs in this safetensors file" },
@@ -104,32 +107,30 @@ static const struct line {
 	                     "list every tensor: shape, use, range, zeros, NaN" },
 	[OPTION_TO] = { "to", "SCHEME", COMMAND_CONVERT,
 	                "w4a16-g32, w4a16-g64-asym, mxfp4, bf16 ...; see above" },
-	[OPTION_TOKENS] = { "tokens", "N", COMMAND_RUN | COMMAND_EXPLAIN,
+	[OPTION_TOKENS] = { "tokens", "N", COMMAND_RUN | CHOICES,
 	                    "rows of a forward; 16, all of --against, or 1024" },
 	[OPTION_SEED] = { "seed", "N", COMMAND_RUN | COMMAND_VERIFY,
 	                  "of the random values; 1" },
 	[OPTION_LAYER] = { "layer", "N",
-	                   COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN |
-	                           COMMAND_INSPECT | COMMAND_BENCH_LOAD,
+	                   COMMAND_PLACE | CHOICES | COMMAND_RUN | COMMAND_INSPECT |
+	                           COMMAND_BENCH_LOAD,
 	                   "layers.N alone" },
 	[OPTION_LAYERS] = { "layers", "A-B",
-	                    COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN |
-	                            COMMAND_INSPECT | COMMAND_BENCH_LOAD,
+	                    COMMAND_PLACE | CHOICES | COMMAND_RUN | COMMAND_INSPECT |
+	                            COMMAND_BENCH_LOAD,
 	                    "layers.A to layers.B" },
-	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | COMMAND_EXPLAIN | COMMAND_BENCH,
+	[OPTION_TYPE] = { "type", "TYPE", COMMAND_RUN | CHOICES | COMMAND_BENCH,
 	                  "bf16, fp16 or fp32 input and output" },
-	[OPTION_INPUTS] = { "activations", "HOW", COMMAND_RUN | COMMAND_EXPLAIN,
+	[OPTION_INPUTS] = { "activations", "HOW", COMMAND_RUN | CHOICES,
 	                    "a16, int8, mxfp4_even ... in place of the checkpoint's" },
 	[OPTION_FAMILY_FILE] = { "family-file", "FILE",
-	                         COMMAND_PLACE | COMMAND_EXPLAIN | COMMAND_RUN |
+	                         COMMAND_PLACE | CHOICES | COMMAND_RUN |
 	                                 COMMAND_BENCH_LOAD | COMMAND_INSPECT |
 	                                 COMMAND_CONVERT,
 	                         "an INI that describes a model moek does not know" },
-	[OPTION_SHARD] = { "shard", "R/N",
-	                   COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	[OPTION_SHARD] = { "shard", "R/N", CHOICES | COMMAND_RUN | COMMAND_INSPECT,
 	                   "what rank R of N tensor-parallel ranks holds" },
-	[OPTION_EXPERTS] = { "experts", "LIST",
-	                     COMMAND_EXPLAIN | COMMAND_RUN | COMMAND_INSPECT,
+	[OPTION_EXPERTS] = { "experts", "LIST", CHOICES | COMMAND_RUN | COMMAND_INSPECT,
 	                     "these experts alone: 0-7, 0,5,9 or 0-63/4" },
 	[OPTION_PARALLEL] = { "parallel", "experts", COMMAND_RUN,
 	                      "share experts among the ranks of an MPI job" },
@@ -143,6 +144,10 @@ static const struct line {
 	                    "poison and guard every buffer, watch the inputs" },
 	[OPTION_SHADOW] = { "shadow", "N", COMMAND_RUN,
 	                    "run one in N forwards on emulation too, and compare" },
+	[OPTION_LOCKED] = { "locked", "FILE", COMMAND_EXPLAIN | COMMAND_RUN | BENCHES,
+	                    "refuse to differ from what moek lock wrote there" },
+	[OPTION_OUTPUT] = { "output", "FILE", COMMAND_LOCK,
+	                    "in place of moek.lock; -: standard output" },
 	[OPTION_SHAPE] = { "shape", "NAME,...", COMMAND_BENCH,
 	                   "expert layers of these models; qwen3-30b-a3b" },
 	[OPTION_SCHEME] = { "scheme", "SCHEME,...", COMMAND_BENCH,
@@ -409,6 +414,12 @@ static int take_option(enum option_id option, const char *value,
 		return take_parallel(value, options);
 	case OPTION_CHECKS:
 		options->checks = 1;
+		return TOOL_DONE;
+	case OPTION_LOCKED:
+		options->locked = value;
+		return TOOL_DONE;
+	case OPTION_OUTPUT:
+		options->output = value;
 		return TOOL_DONE;
 	case OPTION_SHADOW:
 		return parse_number("shadow", value, 1, 999999999, &options->shadow);

@@ -6,6 +6,8 @@
 #include "tools/ranks.h"
 #include "tools/tool.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,7 @@
 
 #define INT8_GROUP 32 /* columns that share a scale of --activations int8 */
 
-#define MOST_SETTINGS 9 /* with one for the build tree, one for --shadow */
+#define MOST_SETTINGS 10 /* with those for the build tree, --shadow, --locked */
 
 /** Cut the last part off @path: 1, or 0 when there is none. */
 static int cut(char *path)
@@ -106,6 +108,7 @@ int32_t tool_registry_with(const struct options *options,
 		.checks = options->checks,
 	};
 	char build[4000], plugins[4096], config[4096], helper[4096], shadow[24];
+	char lock[PATH_MAX];
 	struct moek_setting all[MOST_SETTINGS];
 	size_t dirs = 0;
 	int32_t status;
@@ -118,6 +121,14 @@ int32_t tool_registry_with(const struct options *options,
 		         (unsigned long long)options->shadow);
 		all[registry_options.setting_count++] = (struct moek_setting){
 			"registry", "shadow", shadow
+		};
+	}
+	if (options->locked != NULL) {
+		if (realpath(options->locked, lock) == NULL)
+			return tool_error(error_out, MOEK_BAD_FILE, "%s: %s",
+			                  options->locked, strerror(errno));
+		all[registry_options.setting_count++] = (struct moek_setting){
+			"registry", "lock", lock
 		};
 	}
 	while (options->plugin_dirs[dirs] != NULL)
@@ -175,10 +186,9 @@ static int32_t map_rank(const struct ranks *ranks, uint64_t experts,
 	                         : moek_place(&placing, placement, NULL, error_out);
 
 	for (uint64_t e = 0; status == MOEK_OK && e < experts; e++)
-		session->expert_map[e] =
-			placement[(uint64_t)ranks->rank * experts + e]
-				? (int32_t)session->experts_local++
-				: -1;
+		session->expert_map[e] = placement[(uint64_t)ranks->rank * experts + e]
+		                                 ? (int32_t)session->experts_local++
+		                                 : -1;
 	free(placement);
 	if (status == MOEK_OK && placing.ranks > experts)
 		return tool_error(error_out, MOEK_BAD_ARGUMENT,

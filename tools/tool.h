@@ -44,6 +44,8 @@ struct options {
 	uint32_t inputs;    /* enum moek_activations, if `activations` is set */
 	uint32_t open; /* list: open the plugins */
 	uint32_t checks, json, tensors, man;
+	const char *output;  /* of lock: a file, "-", or NULL */
+	const char *locked;  /* a lock to hold to */
 	uint64_t shadow; /* every so many forwards; 0: as moek.ini says */
 	/* of bench: */
 	struct list token_list, thread_list;
@@ -86,17 +88,19 @@ enum {
 	COMMAND_VERIFY = 256,
 	COMMAND_PLACE = 512,
 	COMMAND_REASONS = 1024,
-	COMMAND_NEW_PLUGIN = 2048
+	COMMAND_NEW_PLUGIN = 2048,
+	COMMAND_LOCK = 4096
 };
 
 int command_new_plugin(const struct options *options);
 int command_reasons(const struct options *options);
 int command_verify(const struct options *options); /* verify/verify.c */
-/* list.c, explain.c, inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit
+/* list.c, explain.c (lock too), inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit
  * code. */
 int command_list(const struct options *options);
 int command_print_config(const struct options *options);
 int command_explain(const struct options *options);
+int command_lock(const struct options *options);
 int command_inspect(const struct options *options);
 int command_run(const struct options *options);
 int command_bench(const struct options *options);

@@ -213,6 +213,16 @@ MOEK_API uint64_t moek_choice_weight_bytes(const struct moek_choice *choice);
 /** The report: request, problem, device, every candidate with its reason. [any thread] */
 MOEK_API char *moek_choice_report(const struct moek_choice *choice, uint32_t view);
 
+/**
+ * What choices follow from (versions, host, devices of a facts file, hashes of plugins,
+ * settings), and @choices ([count], or NULL), a line each. Written to a file that the
+ * setting `lock` of [registry] names, it makes moek_registry_open() and moek_choose()
+ * refuse, MOEK_REFUSED, what differs; both sides of each difference are logged. A problem
+ * that has no line follows from the others. NULL: no memory. [any thread]
+ */
+MOEK_API char *moek_registry_lock(struct moek_registry *registry,
+                                  const struct moek_choice *const *choices, uint64_t count);
+
 /* ------------------------------------------------------------------ weights */
 
 /**

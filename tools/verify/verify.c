@@ -4,7 +4,7 @@
 
 #include "tools/verify/verify.h"
 
-#include "tools/verify/sha256.h"
+#include "core/sha256.h"
 #include "tools/writer.h"
 
 #include <errno.h>

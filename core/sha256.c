@@ -2,7 +2,7 @@
 /* SHA-256, as FIPS 180-4 defines it. */
 #include "config.h"
 
-#include "tools/verify/sha256.h"
+#include "core/sha256.h"
 
 #include <stdint.h>
 #include <stdio.h>
