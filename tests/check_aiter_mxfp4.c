@@ -782,10 +782,10 @@ START_TEST(agrees_stage_by_stage_in_both_orders)
 		              "%s: the bound leaves a choice in %llu of %llu codes",
 		              k->name, (unsigned long long)c.open,
 		              (unsigned long long)c.codes);
+		if (getenv("MOEK_TEST_VERBOSE") != NULL)
+			printf("%-32s %llu of %llu codes near a tie\n", k->name,
+			       (unsigned long long)c.open, (unsigned long long)c.codes);
 	}
-	if (getenv("MOEK_TEST_VERBOSE") != NULL)
-		printf("%-32s %llu of %llu codes near a tie\n", k->name,
-		       (unsigned long long)c.open, (unsigned long long)c.codes);
 	free_run(&forward);
 	free_run(&reverse);
 	free_bench(&b);
@@ -1293,6 +1293,9 @@ static Suite *suite(int with_code)
 	if (with_code) {
 		tcase_add_loop_test(t, agrees_stage_by_stage_in_both_orders, 0,
 		                    count_cases());
+	}
+	/* a build in which waves of unequal work meet would not end well */
+	if (with_code && getenv("MOEK_TEST_ONLY") == NULL) {
 		tcase_add_test(t, an_infinite_input_stays_infinite_beside_padding);
 		tcase_add_loop_test(t, sees_what_is_done_wrong, 0,
 		                    (int)COUNT(controls));
@@ -1305,7 +1308,8 @@ static Suite *suite(int with_code)
 	tcase_add_checked_fixture(t, open_with_aiter, close_with_aiter);
 	/* its stand-in runs on the CPU: not on an NVIDIA GPU, where there is no build
 	 */
-	if (with_code && getenv("MOEK_TEST_BUILD") != NULL)
+	if (with_code && getenv("MOEK_TEST_BUILD") != NULL &&
+	    getenv("MOEK_TEST_ONLY") == NULL)
 		tcase_add_loop_test(
 			t, aiters_kernel_runs_small_batches_with_the_bytes_it_wants, 0,
 			(int)COUNT(small_batches));
