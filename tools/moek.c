@@ -59,6 +59,12 @@ static const char lock_text[] =
 	"lock in moek.ini) starts only where all of that is so, and says which\n"
 	"lines are not. Changed comments of moek.ini are no difference.\n";
 
+static const char replay_text[] =
+	"Runs the call that a capsule holds (moek run --capsule) on the backend\n"
+	"that is asked for here, whatever machine it came from, and compares\n"
+	"with the output of the one that made it: both may be off by what they\n"
+	"declare. FILE is DIR/LAYER.safetensors.\n";
+
 static const char bench_text[] =
 	"Times expert layers of models by name, with random weights, on the\n"
 	"backend that --backend gives, or on two in turns with --compare, beside\n"
@@ -142,6 +148,8 @@ static const struct command commands[] = {
 	{ "run", "CHECKPOINT",
 	  "run expert layers and compare with outputs known to be right", run_text,
 	  COMMAND_RUN, 1, command_run },
+	{ "replay", "FILE", "run one layer's call that was kept by moek run --capsule",
+	  replay_text, COMMAND_REPLAY, 1, command_replay },
 	{ "bench", "",
 	  "time expert layers of models against the limits of this machine", bench_text,
 	  COMMAND_BENCH, 0, command_bench },

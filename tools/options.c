@@ -13,7 +13,7 @@
 #define ALL                                                                            \
 	(COMMAND_LIST | CHOICES | COMMAND_INSPECT | COMMAND_RUN |                      \
 	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_PLACE |            \
-	 COMMAND_VERIFY | COMMAND_REASONS | COMMAND_NEW_PLUGIN)
+	 COMMAND_VERIFY | COMMAND_REASONS | COMMAND_NEW_PLUGIN | COMMAND_REPLAY)
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
@@ -50,6 +50,8 @@ enum option_id {
 	OPTION_CHECKS,
 	OPTION_SHADOW,
 	OPTION_LOCKED,
+	OPTION_CAPSULE,
+	OPTION_CAPSULE_ON_ERROR,
 	OPTION_OUTPUT,
 	OPTION_SHAPE,
 	OPTION_SCHEME,
@@ -144,8 +146,13 @@ static const struct line {
 	                    "poison and guard every buffer, watch the inputs" },
 	[OPTION_SHADOW] = { "shadow", "N", COMMAND_RUN,
 	                    "run one in N forwards on emulation too, and compare" },
-	[OPTION_LOCKED] = { "locked", "FILE", COMMAND_EXPLAIN | COMMAND_RUN | BENCHES,
+	[OPTION_LOCKED] = { "locked", "FILE",
+	                    COMMAND_EXPLAIN | COMMAND_RUN | BENCHES | COMMAND_REPLAY,
 	                    "refuse to differ from what moek lock wrote there" },
+	[OPTION_CAPSULE] = { "capsule", "DIR", COMMAND_RUN,
+	                     "keep each layer's call, to be run by moek replay" },
+	[OPTION_CAPSULE_ON_ERROR] = { "capsule-on-error", "DIR", COMMAND_RUN,
+	                              "the same of calls that fail or are wrong" },
 	[OPTION_OUTPUT] = { "output", "FILE", COMMAND_LOCK,
 	                    "in place of moek.lock; -: standard output" },
 	[OPTION_SHAPE] = { "shape", "NAME,...", COMMAND_BENCH,
@@ -415,6 +422,11 @@ static int take_option(enum option_id option, const char *value,
 	case OPTION_CHECKS:
 		options->checks = 1;
 		return TOOL_DONE;
+	case OPTION_CAPSULE:
+	case OPTION_CAPSULE_ON_ERROR:
+		options->capsule = value;
+		options->capsule_on_error = option == OPTION_CAPSULE_ON_ERROR;
+		return TOOL_DONE;
 	case OPTION_LOCKED:
 		options->locked = value;
 		return TOOL_DONE;
@@ -507,6 +519,7 @@ static int check_operands(const struct command *command, int argc, char **argv,
 		tool_say("%s: needs %s; moek %s --help", command->name,
 		         command->bit == COMMAND_VERIFY       ? "a PLUGIN.so"
 		         : command->bit == COMMAND_NEW_PLUGIN ? "a NAME"
+		         : command->bit == COMMAND_REPLAY     ? "a capsule"
 		                                              : "a CHECKPOINT folder",
 		         command->name);
 		return TOOL_USAGE;

@@ -3,6 +3,7 @@
  * times. */
 #include "config.h"
 
+#include "tools/capsule.h"
 #include "tools/numbers.h"
 #include "tools/outcome.h"
 #include "tools/ranks.h"
@@ -91,18 +92,20 @@ static int32_t open_against(struct run *run, struct moek_error *error_out)
 
 /** A rounding before a quantiser of few bits turns into other codes, which no allowance
  *  made of roundings covers. */
-static int32_t check_comparable(const struct run *run, const struct moek_problem *problem,
-                                const char *label, struct moek_error *error_out)
+static int32_t check_comparable(const struct run *run,
+                                const struct moek_problem *problem, const char *label,
+                                struct moek_error *error_out)
 {
 	if (run->file_type == 0 || problem->input_type == run->file_type ||
 	    problem->activations == MOEK_A16)
 		return MOEK_OK;
-	return tool_error(error_out, MOEK_BAD_ARGUMENT,
-	                  "%s: %s input is rounded to other codes of activations %s than "
-	                  "the %s of %s: compare without --type",
-	                  label, moek_type_name(problem->input_type),
-	                  moek_activations_name(problem->activations),
-	                  moek_type_name(run->file_type), run->against.path);
+	return tool_error(
+		error_out, MOEK_BAD_ARGUMENT,
+		"%s: %s input is rounded to other codes of activations %s than "
+		"the %s of %s: compare without --type",
+		label, moek_type_name(problem->input_type),
+		moek_activations_name(problem->activations),
+		moek_type_name(run->file_type), run->against.path);
 }
 
 static int32_t print_choice(struct run *run, const struct moek_choice *choice,
@@ -256,6 +259,9 @@ static int32_t judge(struct run *run, struct work *work, struct moek_error *erro
 		judge_random(work, &outcome);
 	if (status == MOEK_OK)
 		report(run, &outcome);
+	if (status == MOEK_OK && run->options->capsule != NULL &&
+	    (!run->options->capsule_on_error || outcome_is_wrong(&outcome)))
+		status = capsule_write(work, 1, error_out);
 	return status;
 }
 
@@ -277,8 +283,15 @@ static int32_t run_layer(struct run *run, uint64_t index,
 	tool_problem(&run->session, index, &work.problem);
 	set_problem(run, &work.problem);
 	status = work_start(&work, error_out);
-	if (status == MOEK_OK)
+	if (status == MOEK_OK) {
 		status = work_forward(&work, error_out);
+		if (status != MOEK_OK && run->options->capsule != NULL) {
+			struct moek_error second;
+
+			if (capsule_write(&work, 0, &second) != MOEK_OK)
+				tool_say("%s", second.text);
+		}
+	}
 	if (status == MOEK_OK)
 		status = ranks_agree(run->session.ranks, judge(run, &work, error_out),
 		                     error_out);
@@ -369,8 +382,13 @@ int command_run(const struct options *options)
 	}
 	if (options->parallel != NULL &&
 	    (options->experts != NULL || options->shards > 1)) {
-		tool_say("run: --parallel says what each rank holds: not with --shard or "
+		tool_say("run: --parallel says what each rank holds: not with --shard "
+		         "or "
 		         "--experts");
+		return TOOL_USAGE;
+	}
+	if (options->parallel != NULL && options->capsule != NULL) {
+		tool_say("run: a capsule is of one process: not with --parallel");
 		return TOOL_USAGE;
 	}
 	if (tool_open(options, &run.session, &error) != MOEK_OK)

@@ -45,6 +45,8 @@ struct options {
 	uint32_t open; /* list: open the plugins */
 	uint32_t checks, json, tensors, man;
 	const char *output;  /* of lock: a file, "-", or NULL */
+	const char *capsule; /* a folder, or NULL */
+	uint32_t capsule_on_error; /* only of what failed or was wrong */
 	const char *locked;  /* a lock to hold to */
 	uint64_t shadow; /* every so many forwards; 0: as moek.ini says */
 	/* of bench: */
@@ -89,7 +91,8 @@ enum {
 	COMMAND_PLACE = 512,
 	COMMAND_REASONS = 1024,
 	COMMAND_NEW_PLUGIN = 2048,
-	COMMAND_LOCK = 4096
+	COMMAND_LOCK = 4096,
+	COMMAND_REPLAY = 8192
 };
 
 int command_new_plugin(const struct options *options);
@@ -101,6 +104,7 @@ int command_list(const struct options *options);
 int command_print_config(const struct options *options);
 int command_explain(const struct options *options);
 int command_lock(const struct options *options);
+int command_replay(const struct options *options);
 int command_inspect(const struct options *options);
 int command_run(const struct options *options);
 int command_bench(const struct options *options);
