@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* plugins/cpu: the layout, and every instruction set of this machine against emulation.
  */
+#include "config.h" /* syscall numbers */
+
 #include <check.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <float.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <moek/formats.h>
 #include "tools/kernelcheck/naive.h"
@@ -325,6 +333,12 @@ static const struct moek_experts *table(enum level level)
 	return *experts;
 }
 
+static int is_here(int level)
+{
+	return cpu_kernels((enum level)level) != NULL &&
+	       (cpu_levels_here() >> level & 1) != 0;
+}
+
 /* ---- cases ---- */
 
 #define INT4(scale_type, group)                                                        \
@@ -450,8 +464,8 @@ static void check_levels(struct sample *sample, const char *name)
 	int level;
 
 	make(sample);
-	for (level = 0; level <= (int)cpu_level_here(); level++)
-		if (cpu_kernels((enum level)level) != NULL)
+	for (level = 0; level < LEVELS; level++)
+		if (is_here(level))
 			agree(table((enum level)level), sample, name);
 	unmake(sample);
 }
@@ -510,8 +524,8 @@ START_TEST(gives_the_same_bits_for_any_number_of_workers)
 
 	sample_of((size_t)_i, &sample);
 	make(&sample);
-	for (level = 0; level <= (int)cpu_level_here(); level++) {
-		if (cpu_kernels((enum level)level) == NULL)
+	for (level = 0; level < LEVELS; level++) {
+		if (!is_here(level))
 			continue;
 		one = run(table((enum level)level), &sample, 1, NULL);
 		for (workers = 2; workers < 100; workers *= 7) {
@@ -605,11 +619,11 @@ START_TEST(is_near_float64)
 	for (i = 0; i < sample.tokens; i++)
 		sample.ids[i] = (int32_t)(i % p->experts);
 	exact(&sample, want);
-	for (level = 0; level <= (int)cpu_level_here(); level++) {
+	for (level = 0; level < LEVELS; level++) {
 		double error = 0, length = 0;
 		float *got;
 
-		if (cpu_kernels((enum level)level) == NULL)
+		if (!is_here(level))
 			continue;
 		got = run(table((enum level)level), &sample, 1, NULL);
 		for (i = 0; i < outputs; i++) {
@@ -800,8 +814,8 @@ START_TEST(keeps_a_nan_or_an_infinity_in_its_own_token)
 		sample.ids[i] = (int32_t)(i % 5);
 	store(MOEK_BF16, sample.input, 2 * hidden + 5, bad[_i / 2]);
 	want = run(emulation, &sample, 1, NULL);
-	for (level = 0; level <= (int)cpu_level_here(); level++) {
-		if (cpu_kernels((enum level)level) == NULL)
+	for (level = 0; level < LEVELS; level++) {
+		if (!is_here(level))
 			continue;
 		got = run(table((enum level)level), &sample, 1, NULL);
 		for (i = 0; i < sample.tokens * hidden; i++) {
@@ -829,10 +843,10 @@ START_TEST(reads_scale_byte_0_as_2_to_minus_127_and_255_as_nan)
 	scales = (uint8_t *)(uintptr_t)sample.experts[0].down.scales;
 	memset(scales, 0, 5 * sample.problem.hidden); /* 160 / 32 groups */
 	scales[5 * 7 + 1] = 255;
-	for (level = 0; level <= (int)cpu_level_here(); level++) {
+	for (level = 0; level < LEVELS; level++) {
 		uint64_t i;
 
-		if (cpu_kernels((enum level)level) == NULL)
+		if (!is_here(level))
 			continue;
 		got = run(table((enum level)level), &sample, 1, NULL);
 		for (i = 0; i < sample.problem.hidden; i++)
@@ -848,24 +862,40 @@ END_TEST
 
 /* ---- levels and options ---- */
 
-START_TEST(knows_a_level_by_whole_words)
+#define WORDS_AVX2 "fma avx2 f16c"
+#define WORDS_AVX512 WORDS_AVX2 " avx512f avx512bw avx512vl avx512dq avx512_vnni"
+
+static const struct {
+	const char *words;
+	uint32_t levels;
+} words[] = {
+	{ NULL, 1 << LEVEL_PLAIN },
+	{ "", 1 << LEVEL_PLAIN },
+	{ "asimd fp asimddp i8mm bf16", 1 << LEVEL_PLAIN },
+	{ WORDS_AVX2, 1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 },
+	{ "fma avx2x f16c", 1 << LEVEL_PLAIN },
+	{ WORDS_AVX2 " avx_vnni",
+	  1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 | 1 << LEVEL_AVXVNNI },
+	{ WORDS_AVX2 " avx_vnni_int8", 1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 },
+	{ WORDS_AVX512 "2", 1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 },
+	{ WORDS_AVX512, 1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 | 1 << LEVEL_AVX512VNNI },
+	{ "avx512_bf16 " WORDS_AVX512, 1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 |
+	                                       1 << LEVEL_AVX512VNNI |
+	                                       1 << LEVEL_AVX512BF16 },
+	/* what stands below is lacking */
+	{ WORDS_AVX2 " avx512_bf16", 1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 },
+	{ "avx_vnni", 1 << LEVEL_PLAIN },
+	{ WORDS_AVX512 " amx_tile amx_bf16",
+	  1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 | 1 << LEVEL_AVX512VNNI },
+	{ WORDS_AVX512 " avx512_bf16 amx_tile amx_int8",
+	  1 << LEVEL_PLAIN | 1 << LEVEL_AVX2 | 1 << LEVEL_AVX512VNNI |
+	          1 << LEVEL_AVX512BF16 },
+	{ WORDS_AVX512 " avx_vnni avx512_bf16 amx_bf16 amx_tile", (1 << LEVELS) - 1 },
+};
+
+START_TEST(knows_levels_by_whole_words)
 {
-	ck_assert_int_eq(cpu_level_of_words(NULL), LEVEL_PLAIN);
-	ck_assert_int_eq(cpu_level_of_words(""), LEVEL_PLAIN);
-	ck_assert_int_eq(cpu_level_of_words("fma avx2 f16c"), LEVEL_AVX2);
-	ck_assert_int_eq(cpu_level_of_words("fma avx2x f16c"), LEVEL_PLAIN);
-	ck_assert_int_eq(cpu_level_of_words("fma avx2 f16c avx512f avx512bw avx512vl "
-	                                    "avx512dq avx512_vnni2"),
-	                 LEVEL_AVX2);
-	ck_assert_int_eq(cpu_level_of_words("fma avx2 f16c avx512f avx512bw avx512vl "
-	                                    "avx512dq avx512_vnni"),
-	                 LEVEL_AVX512VNNI);
-	ck_assert_int_eq(
-		cpu_level_of_words("fma avx2 f16c avx512_bf16 avx512f avx512bw "
-	                           "avx512vl avx512dq avx512_vnni"),
-		LEVEL_AVX512BF16);
-	/* bf16 without what stands below it */
-	ck_assert_int_eq(cpu_level_of_words("fma avx2 f16c avx512_bf16"), LEVEL_AVX2);
+	ck_assert_uint_eq(cpu_levels_of_words(words[_i].words), words[_i].levels);
 }
 END_TEST
 
@@ -914,6 +944,83 @@ START_TEST(runs_no_level_above_the_option_of_its_own_registry)
 	ck_assert_int_eq(table(LEVEL_AVX512BF16)->supports_device(wide, &device, &no),
 	                 1);
 	ck_assert_int_eq(open_with("avx3", &none), MOEK_BAD_CONFIG);
+}
+END_TEST
+
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+/* From here on the operating system says no to what `cpu_ask_for_tiles` asks. */
+static void deny_tiles(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_arch_prctl, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
+
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+START_TEST(refuses_tiles_that_the_system_denies)
+{
+	const struct moek_device device = {
+		.struct_size = MOEK_DEVICE_SIZE_1_0,
+		.features = words[sizeof(words) / sizeof(words[0]) - 1].words,
+	};
+	const enum level all = LEVEL_AMX;
+	struct moek_verdict no = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
+	void *layer = NULL;
+	struct sample sample;
+
+	if (is_here(LEVEL_AMX)) /* it does not deny them yet */
+		ck_assert_int_eq(table(LEVEL_AMX)->supports_device(
+					 (void *)(uintptr_t)&all, &device, &no),
+		                 1);
+	deny_tiles();
+	ck_assert_int_eq(cpu_ask_for_tiles(), EPERM);
+	if (!is_here(LEVEL_AMX))
+		return;
+	ck_assert_int_eq(table(LEVEL_AMX)->supports_device((void *)(uintptr_t)&all,
+	                                                   &device, &no),
+	                 0);
+	ck_assert_uint_eq(no.rule, MOEK_RULE_ISA);
+	ck_assert_ptr_nonnull(strstr(no.note, "denied"));
+	sample_of(0, &sample);
+	ck_assert_int_eq(
+		table(LEVEL_AMX)->create(NULL, &device, &sample.problem, NULL, &layer),
+		MOEK_DEVICE);
+}
+END_TEST
+#endif
+
+START_TEST(calls_a_level_absent_that_few_cpus_have)
+{
+	static const struct {
+		enum level level;
+		uint32_t rule;
+	} rules[] = {
+		{ LEVEL_AMX, MOEK_RULE_DEVICE_KIND },
+		{ LEVEL_AVX512BF16, MOEK_RULE_ISA },
+		{ LEVEL_AVX512VNNI, MOEK_RULE_ISA },
+		{ LEVEL_AVXVNNI, MOEK_RULE_DEVICE_KIND },
+	};
+	const struct moek_device device = { .struct_size = MOEK_DEVICE_SIZE_1_0,
+		                            .features = WORDS_AVX2 };
+	struct moek_verdict no = { .struct_size = MOEK_VERDICT_SIZE_1_0 };
+	const enum level all = LEVELS - 1;
+	size_t i;
+
+	for (i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		if (cpu_kernels(rules[i].level) == NULL)
+			continue;
+		ck_assert_int_eq(table(rules[i].level)
+		                         ->supports_device((void *)(uintptr_t)&all,
+		                                           &device, &no),
+		                 0);
+		ck_assert_uint_eq(no.rule, rules[i].rule);
+	}
 }
 END_TEST
 
@@ -1011,8 +1118,13 @@ int main(void)
 	                    (int)(sizeof(errors) / sizeof(errors[0])));
 	tcase_add_loop_test(compare, keeps_a_nan_or_an_infinity_in_its_own_token, 0, 6);
 	tcase_add_test(compare, reads_scale_byte_0_as_2_to_minus_127_and_255_as_nan);
-	tcase_add_test(layout, knows_a_level_by_whole_words);
+	tcase_add_loop_test(layout, knows_levels_by_whole_words, 0,
+	                    (int)(sizeof(words) / sizeof(words[0])));
 	tcase_add_test(layout, runs_no_level_above_the_option_of_its_own_registry);
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+	tcase_add_test(layout, refuses_tiles_that_the_system_denies);
+#endif
+	tcase_add_test(layout, calls_a_level_absent_that_few_cpus_have);
 	tcase_add_test(layout, refuses_what_it_does_not_run);
 	tcase_add_test(layout, loads_no_expert_of_another_shape);
 	tcase_add_loop_test(layout, packs_every_weight_where_the_layout_says, 0, count);

@@ -11,8 +11,9 @@
 /* Columns of a step; its bytes when weights have four bits. */
 #define STEP 32u
 #define STEP_BYTES (ROWS * STEP / 2)
-/* Most tokens of one kernel call. */
+/* Most tokens of one kernel call, and of a call of a kernel for many. */
 #define TILE 4u
+#define MANY 32u
 /* Bytes of a cache line. */
 #define LINE 64u
 
@@ -82,14 +83,15 @@ struct plan {
 	uint64_t expert_bytes, bytes; /* of one, of all */
 };
 
-/** One call of a kernel: the sums of a panel for up to TILE rows of activations. */
+/** One call of a kernel: the sums of a panel for some rows of activations. */
 struct panel {
 	const struct layout *layout;
 	const uint8_t *weights;
-	const uint8_t *rows[TILE]; /* packed activations */
+	uint64_t count;            /* of rows */
+	const uint8_t *rows[MANY]; /* packed activations */
 	const uint8_t *ahead;      /* prefetched: `ahead_lines` lines in each step */
 	uint64_t ahead_lines;
-	float sums[TILE][ROWS];
+	float sums[MANY][ROWS];
 };
 
 /** How a step of 32 fp32 activations is packed. */
@@ -113,6 +115,8 @@ struct function {
 struct kernels {
 	uint32_t bf16; /* BY_BF16 is there */
 	void (*panel[ARITHMETICS][FORMATS][TILE])(struct panel *panel);
+	/** For up to MANY rows, each as far from the one before; NULL: there is none. */
+	void (*many[ARITHMETICS][FORMATS])(struct panel *panel);
 	/** `count` values of `type` at @from to fp32. */
 	void (*widen)(uint32_t type, const void *from, uint64_t count, float *to);
 	/** The other way: one rounding. */
@@ -123,16 +127,27 @@ struct kernels {
 	                 const float *up, float *to);
 };
 
-/** Instruction sets, worst first. A higher one includes the lower ones. */
-enum level { LEVEL_PLAIN, LEVEL_AVX2, LEVEL_AVX512VNNI, LEVEL_AVX512BF16, LEVELS };
+/** Instruction sets, worst first. */
+enum level {
+	LEVEL_PLAIN,
+	LEVEL_AVX2,
+	LEVEL_AVXVNNI,
+	LEVEL_AVX512VNNI,
+	LEVEL_AVX512BF16,
+	LEVEL_AMX,
+	LEVELS
+};
 
 extern const char *const cpu_level_names[LEVELS];
 /** NULL: not in this build. */
 const struct kernels *cpu_kernels(enum level level);
-/** Highest level that a blank-separated list of the operating system's words allows. */
-enum level cpu_level_of_words(const char *features);
-/** Highest level that this CPU has and this operating system lets run. */
-enum level cpu_level_here(void);
+/** Levels, as bits 1 << level, that a blank-separated list of the operating system's
+ * words allows. */
+uint32_t cpu_levels_of_words(const char *features);
+/** Levels that this CPU has and this operating system lets run. */
+uint32_t cpu_levels_here(void);
+/** Asks the operating system to let this process use tiles: 0, or its errno. */
+int cpu_ask_for_tiles(void);
 
 /** bf16, fp16 or fp32 weights. */
 int cpu_is_rows(const struct moek_scheme *scheme);

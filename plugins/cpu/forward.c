@@ -17,10 +17,12 @@
 #define AHEAD_BYTES 8192u
 /* So few tokens are packed and summed by the caller alone. */
 #define FEW_TOKENS 4u
+/* So many slots go to a kernel for many, where there is one. */
+#define MANY_FROM (TILE + 1)
 /* Tokens of a task that packs or sums. */
 #define ROWS_AT_ONCE 8u
 
-enum { PACKED_INPUT, HIDDEN, OUTPUTS, ORDER, STARTS, PIECES, BUFFERS };
+enum { PACKED_INPUT, HIDDEN, OUTPUTS, ORDER, STARTS, PIECES, GATHERED, BUFFERS };
 
 /** Some panels of one expert for some of its slots. */
 struct piece {
@@ -34,9 +36,10 @@ struct run {
 	const struct cpu_layer *layer;
 	const struct moek_batch *batch;
 	uint8_t *packed_input, *hidden;
-	float *outputs;  /* [tokens * top_k][padded hidden] */
-	int32_t *order;  /* slots sorted by expert, then by number */
-	int32_t *starts; /* [experts_local + 1]: where an expert's slots begin */
+	uint8_t *gathered; /* of each worker: the rows of a piece, side by side */
+	float *outputs;    /* [tokens * top_k][padded hidden] */
+	int32_t *order;    /* slots sorted by expert, then by number */
+	int32_t *starts;   /* [experts_local + 1]: where an expert's slots begin */
 	struct piece *pieces;
 	uint64_t piece_count, piece_capacity;
 	uint64_t input_bytes, hidden_bytes; /* of a packed row */
@@ -57,6 +60,13 @@ static uint64_t packed_row_bytes(const struct layout *layout,
                                  const struct packing *packing)
 {
 	return layout->steps * packing->step_bytes + LINE;
+}
+
+/* Room for the rows of a piece, a multiple of LINE. */
+static uint64_t gathered_bytes(const struct layout *layout,
+                               const struct packing *packing)
+{
+	return (CHUNK * packed_row_bytes(layout, packing) + LINE - 1) / LINE * LINE;
 }
 
 static uint64_t output_columns(const struct plan *plan)
@@ -83,12 +93,13 @@ int32_t cpu_workspace_shapes(const struct kernels *kernels,
                              uint32_t capacity)
 {
 	static const char *const names[BUFFERS] = {
-		"packed_input", "hidden", "outputs", "order", "starts", "pieces"
+		"packed_input", "hidden", "outputs",  "order",
+		"starts",       "pieces", "gathered",
 	};
-	static const uint32_t types[BUFFERS] = { MOEK_U8,  MOEK_U8,  MOEK_F32,
-		                                 MOEK_I32, MOEK_I32, MOEK_U8 };
-	static const uint32_t last_stage[BUFFERS] = { 1, 2, 3, 3, 2, 2 };
-	static const uint32_t first_stage[BUFFERS] = { 0, 1, 2, 0, 0, 0 };
+	static const uint32_t types[BUFFERS] = { MOEK_U8,  MOEK_U8, MOEK_F32, MOEK_I32,
+		                                 MOEK_I32, MOEK_U8, MOEK_U8 };
+	static const uint32_t last_stage[BUFFERS] = { 1, 2, 3, 3, 2, 2, 1 };
+	static const uint32_t first_stage[BUFFERS] = { 0, 1, 2, 0, 0, 0, 1 };
 	struct packing input, hidden;
 	uint64_t elements[BUFFERS], slots;
 	struct plan plan;
@@ -109,6 +120,10 @@ int32_t cpu_workspace_shapes(const struct kernels *kernels,
 	elements[STARTS] = problem->experts_local + 1;
 	elements[PIECES] = moek_size_multiply(most_pieces(problem, slots, workers),
 	                                      sizeof(struct piece), &overflow);
+	/* a line where nothing is gathered */
+	elements[GATHERED] = LINE;
+	if (kernels->many[input.arithmetic][plan.gate_up.format] != NULL)
+		elements[GATHERED] = gathered_bytes(&plan.gate_up, &input);
 	if (overflow)
 		return MOEK_BAD_ARGUMENT;
 	for (i = 0; i < BUFFERS && i < capacity; i++)
@@ -119,6 +134,7 @@ int32_t cpu_workspace_shapes(const struct kernels *kernels,
 			.type = types[i],
 			.first_stage = first_stage[i],
 			.last_stage = last_stage[i],
+			.per_worker = i == GATHERED,
 		};
 	return BUFFERS;
 }
@@ -284,12 +300,36 @@ static void pack_rows(void *arg, uint64_t i, uint32_t worker)
 
 /* ---- a GEMM over a piece ---- */
 
-/* Where the tiles of a piece are cut: nearly equal, so that none has one token only. */
-static uint64_t tile_start(uint64_t slots, uint64_t tile)
+/* Most slots of one kernel call. */
+static uint64_t most_rows(const struct cpu_layer *layer, const struct layout *layout,
+                          const struct packing *packing, uint64_t slots)
 {
-	uint64_t tiles = (slots + TILE - 1) / TILE;
+	return slots >= MANY_FROM && layer->kernels->many[packing->arithmetic]
+	                                                 [layout->format] != NULL
+	               ? MANY
+	               : TILE;
+}
 
+static uint64_t tile_count(uint64_t slots, uint64_t rows)
+{
+	return (slots + rows - 1) / rows;
+}
+
+/* Where the tiles of a piece are cut: nearly equal, so that none has one token only,
+ * and none of a kernel for many so few as another does. */
+static uint64_t tile_start(uint64_t slots, uint64_t tiles, uint64_t tile)
+{
 	return slots * tile / tiles;
+}
+
+static void run_kernel(const struct kernels *kernels, const struct packing *packing,
+                       struct panel *panel)
+{
+	if (panel->count > TILE)
+		kernels->many[packing->arithmetic][panel->layout->format](panel);
+	else
+		kernels->panel[packing->arithmetic][panel->layout->format]
+			      [panel->count - 1](panel);
 }
 
 /* Does the processor see by itself what a panel reads next? A kernel must read it once,
@@ -399,6 +439,28 @@ static void finish_tile(const struct run *run, const struct piece *piece, uint64
 	}
 }
 
+static const uint8_t *input_row(const struct run *run, uint64_t place)
+{
+	uint64_t slot = (uint64_t)run->order[place];
+
+	return run->packed_input + slot / run->layer->problem.top_k * run->input_bytes;
+}
+
+/* A kernel for many rows reads them in step, again and again. */
+static const uint8_t *gather(const struct run *run, const struct piece *piece,
+                             uint32_t worker)
+{
+	const struct cpu_layer *layer = run->layer;
+	uint8_t *to = run->gathered +
+	              worker * gathered_bytes(&layer->plan.gate_up, &layer->input);
+	uint64_t i;
+
+	for (i = 0; i < piece->slots; i++)
+		memcpy(to + i * run->input_bytes, input_row(run, piece->first_slot + i),
+		       run->input_bytes);
+	return to;
+}
+
 static void gate_up_piece(void *arg, uint64_t i, uint32_t worker)
 {
 	const struct run *run = arg;
@@ -410,17 +472,19 @@ static void gate_up_piece(void *arg, uint64_t i, uint32_t worker)
 	const float *bias = (const float *)(const void *)(weights +
 	                                                  layout->panels *
 	                                                          layout->panel_bytes);
-	uint64_t panels = layout->gated ? 2 : 1,
-		 tiles = (piece->slots + TILE - 1) / TILE;
+	uint64_t panels = layout->gated ? 2 : 1;
+	uint64_t rows = most_rows(layer, layout, &layer->input, piece->slots);
+	uint64_t tiles = tile_count(piece->slots, rows);
 	uint64_t unit, tile, p, t;
 	int stream = is_stream(layout, &layer->input, piece->slots);
+	const uint8_t *gathered = rows == MANY ? gather(run, piece, worker) : NULL;
 	struct unit_sums sums;
 
-	(void)worker;
 	for (unit = piece->first; unit < piece->last; unit++)
 		for (tile = 0; tile < tiles; tile++) {
-			uint64_t first = tile_start(piece->slots, tile);
-			uint64_t count = tile_start(piece->slots, tile + 1) - first;
+			uint64_t first = tile_start(piece->slots, tiles, tile);
+			uint64_t count = tile_start(piece->slots, tiles, tile + 1) -
+			                 first;
 
 			for (p = 0; p < panels; p++) {
 				struct panel *panel = &sums.panels[p];
@@ -428,23 +492,23 @@ static void gate_up_piece(void *arg, uint64_t i, uint32_t worker)
 
 				panel->layout = layout;
 				panel->weights = weights + at * layout->panel_bytes;
-				for (t = 0; t < count; t++) {
-					uint64_t slot =
-						(uint64_t)run->order[piece->first_slot +
-					                             first + t];
-
-					panel->rows[t] = run->packed_input +
-					                 slot / layer->problem.top_k *
-					                         run->input_bytes;
-				}
+				panel->count = count;
+				for (t = 0; t < count; t++)
+					panel->rows[t] =
+						gathered != NULL
+							? gathered +
+								  (first +
+					                           t) * run->input_bytes
+							: input_row(run,
+					                            piece->first_slot +
+					                                    first + t);
 				panel->ahead = panel->weights;
 				panel->ahead_lines = 0;
 				if (!stream)
 					set_ahead(panel, panels * layout->panel_bytes,
 					          tile * panels + p, tiles * panels,
 					          panels);
-				layer->kernels->panel[layer->input.arithmetic]
-						     [layout->format][count - 1](panel);
+				run_kernel(layer->kernels, &layer->input, panel);
 				if (layout->bias)
 					add_bias(panel, bias + at * ROWS, count);
 			}
@@ -464,7 +528,9 @@ static void down_piece(void *arg, uint64_t i, uint32_t worker)
 	const float *bias = (const float *)(const void *)(weights +
 	                                                  layout->panels *
 	                                                          layout->panel_bytes);
-	uint64_t tiles = (piece->slots + TILE - 1) / TILE, unit, tile, t;
+	uint64_t tiles = tile_count(
+		piece->slots, most_rows(layer, layout, &layer->hidden, piece->slots));
+	uint64_t unit, tile, t;
 	uint64_t width = output_columns(&layer->plan);
 	int stream = is_stream(layout, &layer->hidden, piece->slots);
 	struct panel panel;
@@ -473,12 +539,14 @@ static void down_piece(void *arg, uint64_t i, uint32_t worker)
 	for (unit = piece->first; unit < piece->last; unit++)
 		for (tile = 0; tile < tiles; tile++) {
 			uint64_t first = piece->first_slot +
-			                 tile_start(piece->slots, tile);
+			                 tile_start(piece->slots, tiles, tile);
 			uint64_t count = piece->first_slot +
-			                 tile_start(piece->slots, tile + 1) - first;
+			                 tile_start(piece->slots, tiles, tile + 1) -
+			                 first;
 
 			panel.layout = layout;
 			panel.weights = weights + unit * layout->panel_bytes;
+			panel.count = count;
 			for (t = 0; t < count; t++)
 				panel.rows[t] = run->hidden +
 				                (first + t) * run->hidden_bytes;
@@ -486,8 +554,7 @@ static void down_piece(void *arg, uint64_t i, uint32_t worker)
 			panel.ahead_lines = 0;
 			if (!stream)
 				set_ahead(&panel, layout->panel_bytes, tile, tiles, 1);
-			layer->kernels->panel[layer->hidden.arithmetic][layout->format]
-					     [count - 1](&panel);
+			run_kernel(layer->kernels, &layer->hidden, &panel);
 			if (layout->bias)
 				add_bias(&panel, bias + unit * ROWS, count);
 			for (t = 0; t < count; t++)
@@ -588,6 +655,7 @@ static void start(struct run *run, const struct cpu_layer *layer,
 	run->order = batch->buffers[ORDER];
 	run->starts = batch->buffers[STARTS];
 	run->pieces = batch->buffers[PIECES];
+	run->gathered = batch->buffers[GATHERED];
 	run->piece_count = 0;
 	run->piece_capacity = most_pieces(&layer->problem, slots,
 	                                  batch->workers->count);

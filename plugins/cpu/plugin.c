@@ -5,14 +5,36 @@
  */
 #include "cpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <math.h>
 
 /* What open() gives: the highest level that [plugin cpu] isa allows. */
-static const enum level limits[LEVELS] = { LEVEL_PLAIN, LEVEL_AVX2, LEVEL_AVX512VNNI,
-	                                   LEVEL_AVX512BF16 };
+static const enum level limits[LEVELS] = {
+	LEVEL_PLAIN,      LEVEL_AVX2,       LEVEL_AVXVNNI,
+	LEVEL_AVX512VNNI, LEVEL_AVX512BF16, LEVEL_AMX,
+};
+
+static int is_in(uint32_t levels, enum level level)
+{
+	return (levels >> level & 1) != 0;
+}
+
+/* The operating system gives tiles to a process that asks. That of another machine,
+ * whose facts these are, is not here to be asked. */
+static int may_use_tiles(struct moek_verdict *no_out)
+{
+	int error = is_in(cpu_levels_here(), LEVEL_AMX) ? cpu_ask_for_tiles() : 0;
+	char note[64];
+
+	if (error == 0)
+		return 1;
+	snprintf(note, sizeof(note), "ARCH_REQ_XCOMP_PERM was denied, error %d", error);
+	moek_refuse(no_out, MOEK_RULE_ISA, LEVEL_AMX);
+	return moek_refuse_note(no_out, note);
+}
 
 static int32_t supports_device(const enum level *limit, enum level level,
                                const struct moek_device *device,
@@ -30,11 +52,17 @@ static int32_t supports_device(const enum level *limit, enum level level,
 		moek_refuse(no_out, MOEK_RULE_ISA, level);
 		return moek_refuse_note(no_out, "isa in [plugin cpu] limits it");
 	}
-	if (cpu_level_of_words(device->features) < level) {
-		moek_refuse(no_out, MOEK_RULE_ISA, level);
+	if (!is_in(cpu_levels_of_words(device->features), level)) {
+		/* most of today's CPUs have neither tiles nor VNNI without AVX-512:
+		 * that is another kind of device, not one that lacks something */
+		moek_refuse(no_out,
+		            level == LEVEL_AMX || level == LEVEL_AVXVNNI
+		                    ? MOEK_RULE_DEVICE_KIND
+		                    : MOEK_RULE_ISA,
+		            level);
 		return moek_refuse_note(no_out, cpu_level_names[level]);
 	}
-	return 1;
+	return level != LEVEL_AMX || may_use_tiles(no_out);
 }
 
 static int32_t supports_weight(const struct moek_problem *problem,
@@ -239,7 +267,8 @@ static int32_t create(enum level level, const struct moek_problem *problem,
 	struct cpu_layer *layer;
 
 	/* the facts may have been another machine's */
-	if (cpu_kernels(level) == NULL || cpu_level_here() < level)
+	if (cpu_kernels(level) == NULL || !is_in(cpu_levels_here(), level) ||
+	    (level == LEVEL_AMX && cpu_ask_for_tiles() != 0))
 		return MOEK_DEVICE;
 	layer = calloc(1, sizeof(*layer));
 	if (layer == NULL)
@@ -332,8 +361,10 @@ static void destroy(void *layer)
 	};
 
 #if defined(__x86_64__)
+TABLE(amx, LEVEL_AMX)
 TABLE(avx512bf16, LEVEL_AVX512BF16)
 TABLE(avx512vnni, LEVEL_AVX512VNNI)
+TABLE(avxvnni, LEVEL_AVXVNNI)
 TABLE(avx2, LEVEL_AVX2)
 #endif
 TABLE(plain, LEVEL_PLAIN)
@@ -347,10 +378,9 @@ static int32_t plugin_open(const struct moek_host *host, void **plugin_out)
 		while (level >= 0 && strcmp(isa, cpu_level_names[level]) != 0)
 			level--;
 	if (level < 0) {
-		host->log(
-			host->self, 3,
-			"isa in [plugin cpu] is none of auto, avx512bf16, avx512vnni, "
-			"avx2, plain");
+		host->log(host->self, 3,
+		          "isa in [plugin cpu] is none of auto, amx, avx512bf16, "
+		          "avx512vnni, avxvnni, avx2, plain");
 		return MOEK_BAD_CONFIG;
 	}
 	*plugin_out = (void *)(uintptr_t)&limits[level];
@@ -365,7 +395,7 @@ static void plugin_close(void *plugin)
 static const char *const options[] = { "isa", NULL };
 static const struct moek_experts *const tables[] = {
 #if defined(__x86_64__)
-	&avx512bf16, &avx512vnni, &avx2,
+	&amx,   &avx512bf16, &avx512vnni, &avxvnni, &avx2,
 #endif
 	&plain, NULL
 };
@@ -375,7 +405,9 @@ static const struct moek_experts *const tables[] = {
 #define IN_COMMON                                                                      \
 	"id=cpu\nversion=0.1.0\ndevices=host\nformats=int4,mxfp4,bf16,fp16,fp32\n"
 #if defined(__x86_64__)
-MOEK_PLUGIN_NOTE(IN_COMMON "class=native\nisa-run=avx2,avx512_vnni,avx512_bf16\n");
+MOEK_PLUGIN_NOTE(
+	IN_COMMON
+	"class=native\nisa-run=avx2,avx_vnni,avx512_vnni,avx512_bf16,amx_tile\n");
 #else
 MOEK_PLUGIN_NOTE(IN_COMMON "class=generic\n");
 #endif

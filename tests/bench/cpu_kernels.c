@@ -49,18 +49,66 @@ PEAK(peak_int8, "vpdpbusd %%zmm30,%%zmm31,%%zmm")
 PEAK(peak_bf16, "vdpbf16ps %%zmm30,%%zmm31,%%zmm")
 PEAK(peak_f32, "vfmadd231ps %%zmm30,%%zmm31,%%zmm")
 
+/* Tiles: four sums of 16 x 16, of 64 bytes of each token. */
+#define PEAK_TILES(name, instruction)                                                  \
+	static void name(void *arg, uint64_t i, uint32_t worker)                       \
+	{                                                                              \
+		static const uint8_t config[64] __attribute__((aligned(64))) = {       \
+			1,         [16] = 64, [18] = 64, [20] = 64, [22] = 64,         \
+			[24] = 64, [26] = 64, [48] = 16, 16,        16,                \
+			16,        16,        16                                       \
+		};                                                                     \
+		uint64_t loops = *(const uint64_t *)arg;                               \
+		(void)i;                                                               \
+		(void)worker;                                                          \
+		__asm__ volatile(                                                      \
+			"ldtilecfg %1\n"                                               \
+			"tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n"        \
+			"tilezero %%tmm3\n tilezero %%tmm4\n tilezero %%tmm5\n"        \
+			"1:\n" instruction "0\n" instruction "1\n" instruction         \
+			"2\n" instruction "3\n dec %0\n jnz 1b\n tilerelease\n"        \
+			: "+r"(loops)                                                  \
+			: "m"(config)                                                  \
+			: "cc", "memory");                                             \
+	}
+PEAK_TILES(tiles_bf16, "tdpbf16ps %%tmm5,%%tmm4,%%tmm")
+
+static double rate_of(void (*body)(void *arg, uint64_t i, uint32_t worker),
+                      double ops_per_loop)
+{
+	double best = 0;
+	uint64_t loops = 50000;
+
+	for (int i = 0; i < 300; i++) {
+		double time = clock_of(CLOCK_THREAD_CPUTIME_ID);
+
+		body(&loops, 0, 0);
+		time = clock_of(CLOCK_THREAD_CPUTIME_ID) - time;
+		best = best == 0 || time < best ? time : best;
+	}
+	return ops_per_loop * (double)loops / best / 1e9;
+}
+
+static void (*kernel_of(const struct kernels *kernels, uint32_t arithmetic,
+                        uint32_t format, uint32_t count))(struct panel *panel)
+{
+	return count <= TILE ? kernels->panel[arithmetic][format][count - 1]
+	                     : kernels->many[arithmetic][format];
+}
+
 static double kernel_rate(const struct kernels *kernels, uint32_t arithmetic,
                           struct panel *panel, uint32_t count)
 {
 	double best = 0;
 	int i, k;
 
+	panel->count = count;
 	for (i = 0; i < 300; i++) {
 		double time = clock_of(CLOCK_THREAD_CPUTIME_ID);
 
 		for (k = 0; k < 20; k++)
-			kernels->panel[arithmetic][panel->layout->format][count - 1](
-				panel);
+			kernel_of(kernels, arithmetic, panel->layout->format,
+			          count)(panel);
 		time = clock_of(CLOCK_THREAD_CPUTIME_ID) - time;
 		if (best == 0 || time < best)
 			best = time;
@@ -74,36 +122,27 @@ int main(void)
 		                               "int4 g16", "mxfp4" };
 	uint32_t scheme, arithmetic, count, t;
 	int level;
-	uint64_t one = 50000;
 	double peaks[ARITHMETICS];
-	uint8_t *memory = moek_memory_alloc(1 << 20, 64);
+	uint8_t *memory = moek_memory_alloc(2 << 20, 64);
 	struct panel panel = { 0 };
 	struct plan plan;
 
-	if (cpu_level_here() < LEVEL_AVX512BF16)
+	if ((cpu_levels_here() >> LEVEL_AVX512BF16 & 1) == 0)
 		fail("the peaks need AVX-512 with bf16");
 	if (memory == NULL)
 		fail("no memory");
-	memset(memory, 0x3c, 1 << 20);
-	for (arithmetic = 0; arithmetic < ARITHMETICS; arithmetic++) {
-		static const double ops[] = { 32, 64, 128 };
-		double best = 0, time;
-		int i;
-
-		for (i = 0; i < 300; i++) {
-			time = clock_of(CLOCK_THREAD_CPUTIME_ID);
-			(arithmetic == BY_F32    ? peak_f32
-			 : arithmetic == BY_BF16 ? peak_bf16
-			                         : peak_int8)(&one, 0, 0);
-			time = clock_of(CLOCK_THREAD_CPUTIME_ID) - time;
-			best = best == 0 || time < best ? time : best;
-		}
-		peaks[arithmetic] = 12.0 * (double)one * ops[arithmetic] / best / 1e9;
-	}
+	memset(memory, 0x3c, 2 << 20);
+	peaks[BY_F32] = rate_of(peak_f32, 12 * 32);
+	peaks[BY_BF16] = rate_of(peak_bf16, 12 * 64);
+	peaks[BY_INT8] = rate_of(peak_int8, 12 * 128);
 	printf("share of peak at 1, 2, 3, 4 rows; peaks: fp32 %.0f, bf16 %.0f GFLOP/s, "
 	       "int8 "
 	       "%.0f Gop/s\n",
 	       peaks[0], peaks[1], peaks[2]);
+	if ((cpu_levels_here() >> LEVEL_AMX & 1) != 0 && cpu_ask_for_tiles() == 0)
+		printf("amx: 8, 16, 32 rows, too; the peak of its tiles: bf16 %.0f "
+		       "GFLOP/s\n",
+		       rate_of(tiles_bf16, 4 * 16384));
 	for (level = LEVELS - 1; level >= 0; level--)
 		for (scheme = 0; scheme < 5; scheme++)
 			for (arithmetic = 0; arithmetic < ARITHMETICS; arithmetic++) {
@@ -122,13 +161,14 @@ int main(void)
 					.zero_points = scheme == 2,
 				};
 				p.down = p.gate_up;
-				if (!cpu_plan(&p, &plan) ||
+				if (!cpu_plan(&p, &plan) || kernels == NULL ||
+				    (cpu_levels_here() >> level & 1) == 0 ||
 				    kernels->panel[arithmetic][plan.gate_up.format]
 				                  [0] == NULL)
 					continue;
 				panel.layout = &plan.gate_up;
 				panel.weights = memory;
-				for (t = 0; t < TILE; t++)
+				for (t = 0; t < MANY; t++)
 					panel.rows[t] = memory + (512 << 10) +
 					                t * 16448;
 				printf("%-11s %-10s %s", cpu_level_names[level],
@@ -141,6 +181,13 @@ int main(void)
 					       kernel_rate(kernels, arithmetic, &panel,
 					                   count) /
 					               peaks[arithmetic]);
+				for (count = 8; count <= MANY; count *= 2)
+					if (kernels->many[arithmetic]
+					                 [plan.gate_up.format] != NULL)
+						printf(" %6.3f",
+						       kernel_rate(kernels, arithmetic,
+						                   &panel, count) /
+						               peaks[arithmetic]);
 				printf("\n");
 			}
 	moek_memory_free(memory);
