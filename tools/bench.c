@@ -5,6 +5,7 @@
 #include "tools/numbers.h"
 #include "tools/plot.h"
 #include "tools/rig.h"
+#include "tools/routing.h"
 #include "tools/shapes.h"
 
 #include <stdio.h>
@@ -45,7 +46,6 @@ struct point {
 
 /** One shape, scheme and activations: all that is run in turns. */
 struct series {
-	struct shape_request request;
 	struct moek_problem problem;
 	char shape[32], scheme[32], activations[16];
 	struct shape_weights weights;
@@ -57,9 +57,7 @@ struct series {
 	void *input, *output;
 	int32_t *ids;
 	float *topk_weights;
-	int32_t *order;     /* [experts]: which expert is the n-th */
-	double *cumulative; /* [experts]: routing, skewed */
-	uint8_t *hit;       /* [experts] */
+	struct routing routing;
 };
 
 struct result {
@@ -73,7 +71,6 @@ struct result {
 struct bench {
 	const struct options *options;
 	struct rig rig;
-	uint64_t random; /* state of next_random() */
 	int skewed;
 	const char *first, *second; /* of --compare */
 	int first_length;
@@ -81,66 +78,6 @@ struct bench {
 	uint64_t result_count, result_capacity;
 	uint64_t disturbed, all; /* points */
 };
-
-/* ---- routing ---- */
-
-/** A number from 0 to below 1. */
-static double random_share(struct bench *bench)
-{
-	return (double)(next_random(&bench->random) >> 11) * 0x1p-53;
-}
-
-static int32_t pick(struct bench *bench, const struct series *series)
-{
-	uint64_t experts = series->problem.experts, low = 0, high = experts - 1;
-	double at;
-
-	if (!bench->skewed)
-		return (int32_t)(next_random(&bench->random) % experts);
-	at = random_share(bench) * series->cumulative[experts - 1];
-	while (low < high) {
-		uint64_t middle = (low + high) / 2;
-
-		if (series->cumulative[middle] > at)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return series->order[low];
-}
-
-static void shuffle(struct bench *bench, int32_t *order, uint64_t count)
-{
-	for (uint64_t i = count; i > 1; i--) {
-		uint64_t other = next_random(&bench->random) % i;
-		int32_t expert = order[other];
-
-		order[other] = order[i - 1];
-		order[i - 1] = expert;
-	}
-}
-
-/** New experts for each token, no one twice. How many different ones there are. */
-static uint64_t route(struct bench *bench, struct series *series, uint64_t tokens)
-{
-	uint64_t top_k = series->problem.top_k, count = 0;
-
-	memset(series->hit, 0, series->problem.experts);
-	shuffle(bench, series->order, series->problem.experts);
-	for (uint64_t slot = 0; slot < tokens * top_k; slot++) {
-		int32_t *row = series->ids + slot / top_k * top_k;
-		uint64_t k = slot % top_k, other;
-
-		do {
-			row[k] = pick(bench, series);
-			for (other = 0; other < k && row[other] != row[k]; other++)
-				;
-		} while (other < k);
-		count += !series->hit[row[k]];
-		series->hit[row[k]] = 1;
-	}
-	return count;
-}
 
 /* ---- one repetition ---- */
 
@@ -182,7 +119,8 @@ static int32_t repeat(struct bench *bench, struct series *series, struct point *
 	long before, after;
 	int32_t status;
 
-	sample->bytes = (double)route(bench, series, point->tokens) *
+	sample->bytes = (double)routing_draw(&series->routing, point->tokens,
+	                                     series->ids) *
 	                (double)shape_expert_bytes(&series->problem);
 	rig_use(&bench->rig, point->pool);
 	subject->turn = (subject->turn + 1) % subject->layer_count;
@@ -435,11 +373,11 @@ static int32_t make_subjects(struct bench *bench, struct series *series,
 	return status;
 }
 
-static int32_t make_rows(struct series *series, struct moek_error *error_out)
+static int32_t make_rows(const struct bench *bench, struct series *series,
+                         struct moek_error *error_out)
 {
 	const struct moek_problem *problem = &series->problem;
 	uint64_t tokens = problem->max_tokens, top_k = problem->top_k;
-	double sum = 0;
 
 	series->input = alloc_array(tokens, problem->hidden,
 	                            row_type_bytes(problem->input_type));
@@ -447,22 +385,16 @@ static int32_t make_rows(struct series *series, struct moek_error *error_out)
 	                             row_type_bytes(problem->output_type));
 	series->ids = alloc_array(tokens, top_k, sizeof(int32_t));
 	series->topk_weights = alloc_array(tokens, top_k, sizeof(float));
-	series->order = alloc_array(problem->experts, 1, sizeof(int32_t));
-	series->cumulative = alloc_array(problem->experts, 1, sizeof(double));
-	series->hit = alloc_array(problem->experts, 1, 1);
-	if (series->input == NULL || series->output == NULL || series->ids == NULL ||
-	    series->topk_weights == NULL || series->order == NULL ||
-	    series->cumulative == NULL || series->hit == NULL)
+	if (!routing_make(problem, bench->skewed, bench->options->seed,
+	                  &series->routing) ||
+	    series->input == NULL || series->output == NULL || series->ids == NULL ||
+	    series->topk_weights == NULL)
 		return tool_error(error_out, MOEK_NO_MEMORY,
 		                  "%s: no memory for %llu rows", series->shape,
 		                  (unsigned long long)tokens);
 	fill_random(series->input, problem->input_type, tokens * problem->hidden, 1);
 	for (uint64_t i = 0; i < tokens * top_k; i++)
 		series->topk_weights[i] = 1.0f / (float)top_k;
-	for (uint64_t i = 0; i < problem->experts; i++) {
-		series->order[i] = (int32_t)i;
-		series->cumulative[i] = sum += 1.0 / (double)(i + 1);
-	}
 	return MOEK_OK;
 }
 
@@ -508,46 +440,29 @@ static void free_series(struct series *series)
 	free(series->output);
 	free(series->ids);
 	free(series->topk_weights);
-	free(series->order);
-	free(series->cumulative);
-	free(series->hit);
+	routing_free(&series->routing);
 }
 
 /* ---- all series ---- */
 
-static void name_series(struct series *series)
+static int32_t run_series(void *self, const struct shape_request *request,
+                          struct moek_error *error_out)
 {
-	const struct shape_request *request = &series->request;
-
-	snprintf(series->shape, sizeof(series->shape), "%.*s", request->shape_length,
-	         request->shape);
-	snprintf(series->activations, sizeof(series->activations), "%.*s",
-	         request->activations_length, request->activations);
-	if (series->problem.gate_up.weight != MOEK_INT4)
-		snprintf(series->scheme, sizeof(series->scheme), "%.*s",
-		         request->scheme_length, request->scheme);
-	else if (request->group == 0)
-		strcpy(series->scheme, "int4 channel");
-	else
-		snprintf(series->scheme, sizeof(series->scheme), "int4 g%llu",
-		         (unsigned long long)request->group);
-}
-
-static int32_t run_series(struct bench *bench, const struct shape_request *request,
-                          const struct list *tokens, struct moek_error *error_out)
-{
-	struct series series = { .request = *request };
+	struct bench *bench = self;
+	const struct list *tokens = shape_tokens(bench->options);
+	struct series series = { 0 };
 	int32_t status = shape_problem(request, &series.problem, error_out);
 
 	if (status != MOEK_OK)
 		return status;
-	name_series(&series);
+	shape_name(request, &series.problem, series.shape, series.scheme,
+	           series.activations);
 	series.problem.max_tokens = most(tokens->values, tokens->count);
 	series.repetitions = bench->options->repetitions > 0
 	                             ? bench->options->repetitions
 	                             : REPETITIONS;
 	series.capacity = 3 * series.repetitions;
-	status = make_rows(&series, error_out);
+	status = make_rows(bench, &series, error_out);
 	if (status == MOEK_OK)
 		status = make_subjects(bench, &series, error_out);
 	if (status == MOEK_OK)
@@ -560,44 +475,14 @@ static int32_t run_series(struct bench *bench, const struct shape_request *reque
 	return status;
 }
 
-/** The next name of a list with commas: 1, or 0 at its end. Begin with *at NULL. */
-static int next_name(const char *list, const char **at, int *length)
+/** What the command line names, checked before anything runs. */
+static int32_t check_series(void *self, const struct shape_request *request,
+                            struct moek_error *error_out)
 {
-	if (*at == NULL)
-		*at = list;
-	else if ((*at)[*length] == '\0')
-		return 0;
-	else
-		*at += *length + 1;
-	*length = (int)strcspn(*at, ",");
-	return 1;
-}
-
-/** What the command line names, checked before anything runs, or run. */
-static int32_t each_series(struct bench *bench, int check, struct moek_error *error_out)
-{
-	const struct options *options = bench->options;
-	const char *shapes = options->shape != NULL ? options->shape : "qwen3-30b-a3b";
-	const char *schemes = options->scheme != NULL ? options->scheme : "int4";
-	const char *all = options->activations != NULL ? options->activations : "a16";
-	static const struct list usual = { 3, { 1, 16, 256 } };
-	const struct list *tokens = options->token_list.count > 0 ? &options->token_list
-	                                                          : &usual;
-	struct shape_request r = { .group = options->group, .type = options->type };
 	struct moek_problem problem;
-	int32_t status = MOEK_OK;
 
-	for (r.shape = NULL; next_name(shapes, &r.shape, &r.shape_length);)
-		for (r.scheme = NULL; next_name(schemes, &r.scheme, &r.scheme_length);)
-			for (r.activations = NULL;
-			     next_name(all, &r.activations, &r.activations_length);) {
-				status = check ? shape_problem(&r, &problem, error_out)
-				               : run_series(bench, &r, tokens,
-				                            error_out);
-				if (status != MOEK_OK)
-					return status;
-			}
-	return status;
+	(void)self;
+	return shape_problem(request, &problem, error_out);
 }
 
 /* ---- output ---- */
@@ -692,16 +577,12 @@ done:
 /** The words of --routing and --compare. */
 static int32_t read_words(struct bench *bench, struct moek_error *error_out)
 {
-	const char *routing = bench->options->routing;
 	const char *pair = bench->options->compare;
 	const char *comma = pair != NULL ? strchr(pair, ',') : NULL;
+	int32_t status = routing_read(bench->options, &bench->skewed, error_out);
 
-	bench->skewed = routing != NULL && strcmp(routing, "skewed") == 0;
-	if (routing != NULL && !bench->skewed && strcmp(routing, "uniform") != 0)
-		return tool_error(error_out, MOEK_BAD_ARGUMENT,
-		                  "--routing %s: not uniform or skewed", routing);
-	if (pair == NULL)
-		return MOEK_OK;
+	if (status != MOEK_OK || pair == NULL)
+		return status;
 	if (comma == NULL || comma == pair || comma[1] == '\0' ||
 	    strchr(comma + 1, ',') != NULL || strlen(pair) > 100)
 		return tool_error(error_out, MOEK_BAD_ARGUMENT,
@@ -722,7 +603,7 @@ static int32_t run_bench(struct bench *bench, struct moek_error *error_out)
 	int32_t status = read_words(bench, error_out);
 
 	if (status == MOEK_OK)
-		status = each_series(bench, 1, error_out);
+		status = shapes_each(bench->options, check_series, bench, error_out);
 	if (status != MOEK_OK)
 		return status;
 	if (plot != NULL)
@@ -735,7 +616,7 @@ static int32_t run_bench(struct bench *bench, struct moek_error *error_out)
 	if (status == MOEK_OK)
 		status = rig_open(bench->options, &bench->rig, error_out);
 	if (status == MOEK_OK)
-		status = each_series(bench, 0, error_out);
+		status = shapes_each(bench->options, run_series, bench, error_out);
 	if (status != MOEK_OK)
 		return status;
 	if (bench->disturbed > 0)
@@ -752,7 +633,7 @@ static int32_t run_bench(struct bench *bench, struct moek_error *error_out)
 
 int command_bench(const struct options *options)
 {
-	struct bench bench = { .options = options, .random = options->seed };
+	struct bench bench = { .options = options };
 	struct moek_error error;
 	int32_t status = run_bench(&bench, &error);
 

@@ -23,6 +23,8 @@ static const struct shape {
 	{ "phi-3.5-moe", 16, 2, 4096, 6400, MOEK_SILU, 0 },
 	{ "glm-4.5-air", 128, 8, 4096, 1408, MOEK_SILU, 0 },
 	{ "deepseek-v2-lite", 64, 6, 2048, 1408, MOEK_SILU, 0 },
+	{ "deepseek-v3", 256, 8, 7168, 2048, MOEK_SILU, 0 },
+	{ "kimi-k2", 384, 8, 7168, 2048, MOEK_SILU, 0 },
 	/* 32 of the 256 experts, and all choices fall on these */
 	{ "deepseek-v3-slice", 32, 8, 7168, 2048, MOEK_SILU, 0 },
 	/* no model's: for trying the command out */
@@ -114,6 +116,66 @@ int32_t shape_problem(const struct shape_request *request,
 	problem_out->gate_up.bias = shape->bias;
 	problem_out->down = problem_out->gate_up;
 	return MOEK_OK;
+}
+
+void shape_name(const struct shape_request *request, const struct moek_problem *problem,
+                char shape_out[32], char scheme_out[32], char activations_out[16])
+{
+	snprintf(shape_out, 32, "%.*s", request->shape_length, request->shape);
+	snprintf(activations_out, 16, "%.*s", request->activations_length,
+	         request->activations);
+	if (problem->gate_up.weight != MOEK_INT4)
+		snprintf(scheme_out, 32, "%.*s", request->scheme_length,
+		         request->scheme);
+	else if (request->group == 0)
+		strcpy(scheme_out, "int4 channel");
+	else
+		snprintf(scheme_out, 32, "int4 g%llu",
+		         (unsigned long long)request->group);
+}
+
+/** The next name of a list with commas: 1, or 0 at its end. Begin with *at NULL. */
+static int next_name(const char *list, const char **at, int *length)
+{
+	if (*at == NULL)
+		*at = list;
+	else if ((*at)[*length] == '\0')
+		return 0;
+	else
+		*at += *length + 1;
+	*length = (int)strcspn(*at, ",");
+	return 1;
+}
+
+int32_t shapes_each(const struct options *options,
+                    int32_t (*each)(void *self, const struct shape_request *request,
+                                    struct moek_error *error_out),
+                    void *self, struct moek_error *error_out)
+{
+	const char *all = options->shape != NULL ? options->shape : "qwen3-30b-a3b";
+	const char *schemes_of = options->scheme != NULL ? options->scheme : "int4";
+	const char *inputs = options->activations != NULL ? options->activations
+	                                                  : "a16";
+	struct shape_request r = { .group = options->group, .type = options->type };
+	int32_t status = MOEK_OK;
+
+	for (r.shape = NULL; next_name(all, &r.shape, &r.shape_length);)
+		for (r.scheme = NULL;
+		     next_name(schemes_of, &r.scheme, &r.scheme_length);)
+			for (r.activations = NULL; next_name(inputs, &r.activations,
+			                                     &r.activations_length);) {
+				status = each(self, &r, error_out);
+				if (status != MOEK_OK)
+					return status;
+			}
+	return status;
+}
+
+const struct list *shape_tokens(const struct options *options)
+{
+	static const struct list usual = { 3, { 1, 16, 256 } };
+
+	return options->token_list.count > 0 ? &options->token_list : &usual;
 }
 
 /* ---- weights ---- */

@@ -18,6 +18,20 @@ struct shape_request {
 int32_t shape_problem(const struct shape_request *request,
                       struct moek_problem *problem_out, struct moek_error *error_out);
 
+/** What tables call it. */
+void shape_name(const struct shape_request *request, const struct moek_problem *problem,
+                char shape_out[32], char scheme_out[32], char activations_out[16]);
+
+/** Call @each for every shape, scheme and activations that @options name, up to the first
+ * failure. */
+int32_t shapes_each(const struct options *options,
+                    int32_t (*each)(void *self, const struct shape_request *request,
+                                    struct moek_error *error_out),
+                    void *self, struct moek_error *error_out);
+
+/** --tokens, or the usual ones. */
+const struct list *shape_tokens(const struct options *options);
+
 /** Bytes of one expert as a file holds it: codes, scales, biases. Sizes of shapes are
  * small enough not to overflow. */
 uint64_t shape_expert_bytes(const struct moek_problem *problem);
