@@ -14,18 +14,21 @@ struct moek_ep {
 struct moek_ep_layer {
 	struct moek_ep *ep;
 	struct moek_problem problem; /* the whole layer's */
-	uint32_t combine;
+	uint32_t combine, wire;
+	int shards, group,
+		groups;       /* ranks of a group; this rank's; how many there are */
 	uint64_t chunk;       /* tokens of one rank in one round */
 	uint64_t most_rounds; /* of max_tokens */
 	uint64_t fan_out;     /* most ranks that a token goes to */
-	/* Who holds an expert: owners[owner_starts[e]] .. owners[owner_starts[e + 1] -
-	 * 1]. */
+	/* Which groups hold an expert: owners[owner_starts[e]] .. owners[owner_starts[e
+	 * + 1] - 1]. */
 	uint64_t *owner_starts;
 	int32_t *owners;
 	int32_t *map; /* expert -> local one, or -1 */
 	struct moek_problem local_problem;
 	struct moek_layer *local; /* NULL: this rank holds no expert */
-	/* A record: the row, top_k ids, with_weights: top_k weights. */
+	/* A record: the row as wire.c has it, top_k ids, with_weights: top_k weights.
+	 */
 	int with_weights;
 	uint64_t row_bytes, record_bytes, result_bytes;
 	MPI_Datatype record, result;
@@ -34,6 +37,15 @@ struct moek_ep_layer {
 	int *counts_out, *counts_in;
 	struct moek_ep_stats stats;
 };
+
+/* wire.c */
+
+/** Bytes of a row of a record; a multiple of 4. */
+uint64_t wire_row_bytes(const struct moek_ep_layer *layer);
+/** All of them. */
+void wire_write(const struct moek_ep_layer *layer, const void *row, uint8_t *record);
+/** A row of input_type. */
+void wire_read(const struct moek_ep_layer *layer, const uint8_t *record, void *row);
 
 /* open.c */
 

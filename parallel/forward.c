@@ -41,7 +41,7 @@ static int32_t check_rows(const struct moek_problem *p, const struct moek_rows *
 	else if (rows->row_stride != 0 && rows->row_stride < rows->columns)
 		wrong = "has a row_stride below its columns";
 	else if (rows->space != 0)
-		wrong = "is not in host memory";
+		wrong = "is on a device; copy the rows to host memory";
 	else if (rows->data == NULL && rows->rows != 0)
 		wrong = "is NULL";
 	if (wrong == NULL)
@@ -93,9 +93,10 @@ static int32_t check_forward(const struct run *run, struct moek_error *error_out
 
 /* ---- where choices go ---- */
 
-/** The rank for one choice; @before are those of the token's choices so far. */
-static int32_t choose_rank(const struct moek_ep_layer *layer, int32_t expert,
-                           uint64_t token, const int32_t *before, uint64_t count)
+/** The group of ranks for one choice; @before are those of the token's choices so far.
+ */
+static int32_t choose_group(const struct moek_ep_layer *layer, int32_t expert,
+                            uint64_t token, const int32_t *before, uint64_t count)
 {
 	const int32_t *owners;
 	uint64_t replicas;
@@ -107,19 +108,19 @@ static int32_t choose_rank(const struct moek_ep_layer *layer, int32_t expert,
 	if (replicas == 1)
 		return owners[0];
 	for (uint64_t i = 0; i < replicas; i++)
-		if (owners[i] == layer->ep->rank)
+		if (owners[i] == layer->group)
 			return owners[i];
 	for (uint64_t i = 0; i < replicas; i++)
 		for (uint64_t k = 0; k < count; k++)
 			if (before[k] == owners[i])
 				return owners[i];
-	return owners[(token + (uint64_t)layer->ep->rank) % replicas];
+	return owners[(token + (uint64_t)layer->group) % replicas];
 }
 
-static int is_first(const int32_t *ranks, uint64_t k)
+static int is_first(const int32_t *groups, uint64_t k)
 {
 	for (uint64_t i = 0; i < k; i++)
-		if (ranks[i] == ranks[k])
+		if (groups[i] == groups[k])
 			return 0;
 	return 1;
 }
@@ -143,15 +144,18 @@ static void route(struct run *run)
 		counts[0] = (int)rounds;
 	}
 	for (uint64_t t = 0; t < run->tokens; t++) {
-		int32_t *ranks = run->workspace->ranks + t * top_k;
+		int32_t *groups = run->workspace->groups + t * top_k;
 
 		for (uint64_t k = 0; k < top_k; k++) {
-			ranks[k] = choose_rank(layer,
-			                       run->forward->topk_ids[t * top_k + k], t,
-			                       ranks, k);
-			if (ranks[k] != NOWHERE && is_first(ranks, k))
+			groups[k] = choose_group(layer,
+			                         run->forward->topk_ids[t * top_k + k],
+			                         t, groups, k);
+			if (groups[k] == NOWHERE || !is_first(groups, k))
+				continue;
+			for (int s = 0; s < layer->shards; s++)
 				counts_of(layer, layer->counts_out,
-				          ranks[k])[1 + t / layer->chunk]++;
+				          groups[k] * layer->shards +
+				                  s)[1 + t / layer->chunk]++;
 		}
 	}
 }
@@ -196,27 +200,39 @@ static uint64_t add_up(const int *counts, int ranks, int *starts_out)
 	return (uint64_t)sum;
 }
 
-static void write_record(const struct run *run, uint64_t token, int32_t rank,
-                         uint8_t *record)
+/** The choices of a token that @group computes. */
+static void write_choices(const struct run *run, uint64_t token, int32_t group,
+                          uint8_t *record)
 {
 	const struct moek_ep_layer *layer = run->layer;
-	const struct moek_rows *input = &run->forward->input;
 	uint64_t top_k = layer->problem.top_k, first = token * top_k;
-	uint64_t bytes = input->columns * (input->type == MOEK_F32 ? 4 : 2);
-	uint64_t stride = input->row_stride != 0
-	                          ? input->row_stride * (bytes / input->columns)
-	                          : bytes;
 	int32_t *ids = (int32_t *)(void *)(record + layer->row_bytes);
 
-	memcpy(record, (const uint8_t *)input->data + token * stride, bytes);
-	memset(record + bytes, 0, layer->row_bytes - bytes);
 	for (uint64_t k = 0; k < top_k; k++)
-		ids[k] = run->workspace->ranks[first + k] == rank
+		ids[k] = run->workspace->groups[first + k] == group
 		                 ? run->forward->topk_ids[first + k]
 		                 : NOWHERE;
 	if (layer->with_weights)
 		memcpy(ids + top_k, run->forward->topk_weights + first,
 		       top_k * sizeof(float));
+}
+
+static const void *input_row(const struct run *run, uint64_t token)
+{
+	const struct moek_rows *input = &run->forward->input;
+	uint64_t stride = input->row_stride != 0 ? input->row_stride : input->columns;
+
+	return (const uint8_t *)input->data +
+	       token * stride * (input->type == MOEK_F32 ? 4 : 2);
+}
+
+/** Places of a token's sums: records lie by rank, so ascending places are ascending
+ * ranks. */
+static void insert_place(int32_t *places, uint64_t count, int place)
+{
+	for (; count > 0 && places[count - 1] > place; count--)
+		places[count] = places[count - 1];
+	places[count] = place;
 }
 
 /** The records of a token, one for each rank; @at: the next one of each. */
@@ -225,49 +241,55 @@ static void pack_token(const struct run *run, struct side *side, uint64_t token,
 {
 	const struct moek_ep_layer *layer = run->layer;
 	uint64_t top_k = layer->problem.top_k, fan_out = layer->fan_out, count = 0;
-	const int32_t *ranks = run->workspace->ranks + (side->first + token) * top_k;
+	const int32_t *groups = run->workspace->groups + (side->first + token) * top_k;
 	int32_t *places = side->places + token * fan_out;
+	const uint8_t *row = NULL; /* as it travels */
 
 	for (uint64_t k = 0; k < top_k; k++) {
-		uint64_t i = count;
-
-		if (ranks[k] == NOWHERE || !is_first(ranks, k))
+		if (groups[k] == NOWHERE || !is_first(groups, k))
 			continue;
-		write_record(run, side->first + token, ranks[k],
-		             side->out + (uint64_t)at[ranks[k]] * layer->record_bytes);
-		if (layer->combine == MOEK_COMBINE_RANKS) {
-			/* records lie by rank, so ascending places are ascending ranks
-			 */
-			for (; i > 0 && places[i - 1] > at[ranks[k]]; i--)
-				places[i] = places[i - 1];
-			places[i] = at[ranks[k]];
-			count++;
+		for (int s = 0; s < layer->shards; s++, count++) {
+			int place = at[groups[k] * layer->shards + s]++;
+			uint8_t *record = side->out +
+			                  (uint64_t)place * layer->record_bytes;
+
+			if (row == NULL)
+				wire_write(layer, input_row(run, side->first + token),
+				           record);
+			else
+				memcpy(record, row, layer->row_bytes);
+			row = record;
+			write_choices(run, side->first + token, groups[k], record);
+			if (layer->combine == MOEK_COMBINE_RANKS)
+				insert_place(places, count, place);
 		}
-		at[ranks[k]]++;
 	}
 	if (layer->combine == MOEK_COMBINE_RANKS)
 		for (; count < fan_out; count++)
 			places[count] = NOWHERE;
 }
 
-/** Where the row of each slot will come back. */
+/** Where the rows of each slot will come back. */
 static void place_slots(const struct run *run, struct side *side)
 {
-	int ranks = run->layer->ep->ranks;
+	int ranks = run->layer->ep->ranks, shards = run->layer->shards;
 	int *counts = side_counts(run, side, RESULT_IN_COUNT);
 	int *starts = side_counts(run, side, RESULT_IN_START);
 	int *next = run->workspace->cursors;
 	uint64_t top_k = run->layer->problem.top_k, choices = side->tokens * top_k;
-	const int32_t *to = run->workspace->ranks + side->first * top_k;
+	const int32_t *to = run->workspace->groups + side->first * top_k;
+	int32_t *place = side->places;
 
 	memset(counts, 0, (size_t)ranks * sizeof(*counts));
 	for (uint64_t i = 0; i < choices; i++)
-		if (to[i] != NOWHERE)
-			counts[to[i]]++;
+		for (int s = 0; to[i] != NOWHERE && s < shards; s++)
+			counts[to[i] * shards + s]++;
 	add_up(counts, ranks, starts);
 	memcpy(next, starts, (size_t)ranks * sizeof(*next));
 	for (uint64_t i = 0; i < choices; i++)
-		side->places[i] = to[i] != NOWHERE ? next[to[i]]++ : NOWHERE;
+		for (int s = 0; s < shards; s++)
+			*place++ = to[i] != NOWHERE ? next[to[i] * shards + s]++
+			                            : NOWHERE;
 }
 
 static void start_dispatch(struct run *run, uint64_t round)
@@ -308,13 +330,12 @@ static void start_dispatch(struct run *run, uint64_t round)
 
 /* ---- compute ---- */
 
-/** One row of the backend's batch. */
-static void take_row(struct run *run, const uint8_t *record, uint64_t row)
+static uint8_t *local_row(const struct run *run, uint64_t row)
 {
 	const struct moek_problem *p = &run->layer->local_problem;
-	uint64_t bytes = p->hidden * (p->input_type == MOEK_F32 ? 4 : 2);
 
-	memcpy(run->workspace->local_input + row * bytes, record, bytes);
+	return run->workspace->local_input +
+	       row * p->hidden * (p->input_type == MOEK_F32 ? 4 : 2);
 }
 
 /** One row for each slot of a record. */
@@ -329,12 +350,17 @@ static uint64_t take_slots(struct run *run, const uint8_t *record, uint64_t row)
 	for (uint64_t k = 0; k < layer->problem.top_k; k++) {
 		if (ids[k] == NOWHERE)
 			continue;
-		take_row(run, record, row);
+		if (row == first)
+			wire_read(layer, record, local_row(run, row));
+		else
+			memcpy(local_row(run, row), local_row(run, first),
+			       (size_t)(local_row(run, 1) - local_row(run, 0)));
 		run->workspace->local_ids[row] = ids[k];
 		run->workspace->local_weights[row] = layer->with_weights ? weights[k]
 		                                                         : 1.0f;
 		row++;
 	}
+	run->layer->stats.slots += row - first;
 	return row - first;
 }
 
@@ -344,10 +370,13 @@ static uint64_t take_record(struct run *run, const uint8_t *record, uint64_t row
 	uint64_t top_k = run->layer->problem.top_k;
 	const uint8_t *ids = record + run->layer->row_bytes;
 
-	take_row(run, record, row);
+	wire_read(run->layer, record, local_row(run, row));
 	memcpy(run->workspace->local_ids + row * top_k, ids, top_k * sizeof(int32_t));
 	memcpy(run->workspace->local_weights + row * top_k,
 	       ids + top_k * sizeof(int32_t), top_k * sizeof(float));
+	for (uint64_t k = 0; k < top_k; k++)
+		run->layer->stats.slots += run->workspace->local_ids[row * top_k + k] !=
+		                           NOWHERE;
 	return 1;
 }
 
@@ -396,7 +425,6 @@ static void compute(struct run *run, struct side *side)
 			layer->stats.results_out += rows - first;
 	}
 	add_up(out, layer->ep->ranks, side_counts(run, side, RESULT_OUT_START));
-	layer->stats.slots += rows;
 	start = MPI_Wtime();
 	/* after a failure the others still wait for rows, of whatever value */
 	status = run->status == MOEK_OK ? run_local(run, side, rows) : MOEK_OK;
@@ -457,7 +485,22 @@ static void add(const float *row, float weight, uint64_t count, float *sums)
 	}
 }
 
-/** Columns first .. first+count-1 of all that came back for @token. */
+/** Columns first .. first+count-1 of result row @place. */
+static void read_result(const struct run *run, int32_t place, uint64_t first,
+                        uint64_t count, float *row_out)
+{
+	const struct moek_ep_layer *layer = run->layer;
+	uint32_t type = layer->combine == MOEK_COMBINE_SLOTS
+	                        ? MOEK_F32
+	                        : layer->problem.output_type;
+
+	widen(type,
+	      run->side->results_in + (uint64_t)place * layer->result_bytes +
+	              first * (type == MOEK_F32 ? 4 : 2),
+	      count, row_out);
+}
+
+/** Of all that came back for @token: shards of a slot first, then slots, or ranks. */
 static void sum_block(const struct run *run, uint64_t token, uint64_t first,
                       uint64_t count, float *sums)
 {
@@ -466,20 +509,21 @@ static void sum_block(const struct run *run, uint64_t token, uint64_t first,
 	int by_slot = layer->combine == MOEK_COMBINE_SLOTS;
 	int weigh = by_slot && (p->must_understand & MOEK_WEIGHT_ON_INPUT) == 0;
 	uint64_t most = by_slot ? p->top_k : layer->fan_out;
-	uint32_t type = by_slot ? MOEK_F32 : p->output_type;
-	const int32_t *places = run->side->places + token * most;
+	uint64_t shards = by_slot ? (uint64_t)layer->shards : 1;
+	const int32_t *places = run->side->places + token * most * shards;
 	const float *weights = run->forward->topk_weights +
 	                       (run->side->first + token) * p->top_k;
-	float row[BLOCK];
+	float row[BLOCK], shard[BLOCK];
 
 	memset(sums, 0, count * sizeof(*sums));
-	for (uint64_t k = 0; k < most; k++) {
-		const uint8_t *from = run->side->results_in;
-
-		if (places[k] == NOWHERE)
+	for (uint64_t k = 0; k < most; k++, places += shards) {
+		if (places[0] == NOWHERE)
 			continue;
-		from += (uint64_t)places[k] * layer->result_bytes;
-		widen(type, from + first * (type == MOEK_F32 ? 4 : 2), count, row);
+		read_result(run, places[0], first, count, row);
+		for (uint64_t s = 1; s < shards; s++) {
+			read_result(run, places[s], first, count, shard);
+			add(shard, 1.0f, count, row);
+		}
 		add(row, weigh ? weights[k] : 1.0f, count, sums);
 	}
 }

@@ -22,13 +22,13 @@ static int32_t bad(struct moek_error *error_out, const char *text)
 	               "parallel layer: %s", text);
 }
 
-static int32_t check_placement(const struct moek_ep *ep, uint64_t experts,
-                               const uint8_t *placement, struct moek_error *error_out)
+static int32_t check_placement(int groups, uint64_t experts, const uint8_t *placement,
+                               struct moek_error *error_out)
 {
 	for (uint64_t e = 0; e < experts; e++) {
 		int holders = 0;
 
-		for (uint64_t r = 0; r < (uint64_t)ep->ranks; r++) {
+		for (uint64_t r = 0; r < (uint64_t)groups; r++) {
 			uint8_t holds = placement[r * experts + e];
 
 			if (holds > 1)
@@ -61,6 +61,10 @@ static int32_t check_options(const struct moek_ep_layer_options *options,
 		return bad(error_out, "no options, a short struct_size, or no problem");
 	if (options->combine > MOEK_COMBINE_RANKS)
 		return bad(error_out, "combine is not one of enum moek_combine");
+	if (options->wire > MOEK_WIRE_FP8)
+		return bad(error_out, "wire is not one of enum moek_wire");
+	if (options->reserved != 0)
+		return bad(error_out, "reserved is not 0");
 	*p = *options->problem;
 	status = moek_problem_check(p, error_out);
 	if (status != MOEK_OK)
@@ -70,10 +74,11 @@ static int32_t check_options(const struct moek_ep_layer_options *options,
 		return ep_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_EXPERT_MAP,
 		               "parallel layer: the problem must be the whole layer's, "
 		               "without an expert map");
-	if (p->shards > 1)
-		return ep_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_SHARDS,
-		               "parallel layer: %u tensor shards, must be 1",
-		               p->shards);
+	if (options->wire == MOEK_WIRE_FP8 && p->input_type == MOEK_F16)
+		return ep_fail(
+			error_out, MOEK_REFUSED, MOEK_RULE_INPUT_TYPE,
+			"parallel layer: fp8 on the wire from fp16, must be from "
+			"bf16 or fp32");
 	if (p->max_tokens == 0)
 		return ep_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_TOKENS,
 		               "parallel layer: max_tokens is 0");
@@ -82,13 +87,34 @@ static int32_t check_options(const struct moek_ep_layer_options *options,
 
 /* ---- who holds what ---- */
 
+/** Ranks 0 to shards - 1 are group 0, and so on. */
+static int32_t find_group(struct moek_ep_layer *layer, struct moek_error *error_out)
+{
+	const struct moek_ep *ep = layer->ep;
+	uint32_t shards = layer->problem.shards > 1 ? layer->problem.shards : 1;
+
+	if (shards > (uint32_t)ep->ranks || (uint32_t)ep->ranks % shards != 0)
+		return ep_fail(
+			error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_SHARDS,
+			"parallel layer: %u tensor shards do not divide %d ranks",
+			shards, ep->ranks);
+	if (shards > 1 && layer->problem.shard != (uint32_t)ep->rank % shards)
+		return ep_fail(error_out, MOEK_BAD_ARGUMENT, MOEK_RULE_SHARDS,
+		               "parallel layer: the problem is of shard %u, must be of "
+		               "shard %u",
+		               layer->problem.shard, (uint32_t)ep->rank % shards);
+	layer->shards = (int)shards;
+	layer->group = ep->rank / layer->shards;
+	layer->groups = ep->ranks / layer->shards;
+	return MOEK_OK;
+}
+
 static int32_t list_owners(struct moek_ep_layer *layer, const uint8_t *placement,
                            struct moek_error *error_out)
 {
-	const struct moek_ep *ep = layer->ep;
 	uint64_t experts = layer->problem.experts, count = 0;
 	int overflow = 0;
-	uint64_t most = moek_size_multiply(experts, (uint64_t)ep->ranks, &overflow);
+	uint64_t most = moek_size_multiply(experts, (uint64_t)layer->groups, &overflow);
 
 	moek_size_multiply(most, sizeof(*layer->owners), &overflow);
 	layer->owner_starts = calloc(experts + 1, sizeof(*layer->owner_starts));
@@ -99,11 +125,11 @@ static int32_t list_owners(struct moek_ep_layer *layer, const uint8_t *placement
 	layer->local_problem.experts_local = 0;
 	for (uint64_t e = 0; e < experts; e++) {
 		layer->owner_starts[e] = count;
-		for (int r = 0; r < ep->ranks; r++)
+		for (int r = 0; r < layer->groups; r++)
 			if (placement[(uint64_t)r * experts + e])
 				layer->owners[count++] = r;
 		layer->map[e] = -1;
-		if (placement[(uint64_t)ep->rank * experts + e])
+		if (placement[(uint64_t)layer->group * experts + e])
 			layer->map[e] = (int32_t)layer->local_problem.experts_local++;
 	}
 	layer->owner_starts[experts] = count;
@@ -117,13 +143,13 @@ static int32_t place(struct moek_ep_layer *layer, const uint8_t *placement,
 	const struct moek_placing placing = {
 		.struct_size = MOEK_INIT(PLACING),
 		.experts = layer->problem.experts,
-		.ranks = (uint64_t)layer->ep->ranks,
+		.ranks = (uint64_t)layer->groups,
 	};
 	uint8_t *mine;
 	int32_t status;
 
 	if (placement != NULL) {
-		status = check_placement(layer->ep, placing.experts, placement,
+		status = check_placement(layer->groups, placing.experts, placement,
 		                         error_out);
 		return status != MOEK_OK ? status
 		                         : list_owners(layer, placement, error_out);
@@ -159,7 +185,8 @@ static void choose_chunk(struct moek_ep_layer *layer, uint64_t chunk)
 		chunk = each > LEAST_CHUNK ? each : LEAST_CHUNK;
 	layer->chunk = least(chunk, p->max_tokens);
 	layer->most_rounds = (p->max_tokens - 1) / layer->chunk + 1;
-	layer->fan_out = least(p->top_k, (uint64_t)layer->ep->ranks);
+	layer->fan_out = least(p->top_k, (uint64_t)layer->groups) *
+	                 (uint64_t)layer->shards;
 }
 
 /** Records and results, and that MPI can count them. */
@@ -169,14 +196,14 @@ static int32_t plan_rows(struct moek_ep_layer *layer, struct moek_error *error_o
 	int overflow = 0;
 	uint64_t slots = moek_size_multiply(
 		moek_size_multiply(layer->chunk, (uint64_t)layer->ep->ranks, &overflow),
-		p->top_k, &overflow);
+		p->top_k * (uint64_t)layer->shards, &overflow);
 	uint64_t table = moek_size_multiply(layer->most_rounds + 1,
 	                                    (uint64_t)layer->ep->ranks, &overflow);
 	uint32_t type = layer->combine == MOEK_COMBINE_SLOTS ? MOEK_F32
 	                                                     : p->output_type;
 
 	/* moek_problem_check has bounded hidden, and top_k for max_tokens */
-	layer->row_bytes = (p->hidden * element_bytes(p->input_type) + 3) / 4 * 4;
+	layer->row_bytes = wire_row_bytes(layer);
 	layer->with_weights = layer->combine == MOEK_COMBINE_RANKS ||
 	                      (p->must_understand & MOEK_WEIGHT_ON_INPUT) != 0;
 	layer->record_bytes = layer->row_bytes +
@@ -241,12 +268,13 @@ static int32_t make_local(struct moek_ep_layer *layer,
 	return status;
 }
 
-/** Everything that must be the same on all ranks, as lines of text. */
+/** Everything that must be the same on all ranks of a shard, as lines of text. */
 static int32_t same_options(struct moek_ep_layer *layer,
                             const struct moek_ep_layer_options *options,
                             struct moek_error *error_out)
 {
 	const struct moek_problem *p = &layer->problem;
+	int32_t status = MOEK_OK;
 	uint64_t experts = p->experts, places = layer->owner_starts[experts];
 	uint64_t placement = ep_hash(EP_HASH, layer->owner_starts,
 	                             (experts + 1) * sizeof(*layer->owner_starts));
@@ -256,14 +284,31 @@ static int32_t same_options(struct moek_ep_layer *layer,
 	snprintf(text, sizeof(text),
 	         "experts %llu\ntop_k %llu\nhidden %llu\nintermediate %llu\n"
 	         "max_tokens %llu\ninput_type %s\noutput_type %s\n"
-	         "problem %016llx\nplacement %016llx\ncombine %u\nchunk_tokens %llu\n",
+	         "problem %016llx\nplacement %016llx\ncombine %u\nwire %u\n"
+	         "chunk_tokens %llu\n",
 	         (unsigned long long)experts, (unsigned long long)p->top_k,
 	         (unsigned long long)p->hidden, (unsigned long long)p->intermediate,
 	         (unsigned long long)p->max_tokens, moek_type_name(p->input_type),
 	         moek_type_name(p->output_type),
 	         (unsigned long long)ep_hash(EP_HASH, p, MOEK_PROBLEM_SIZE_1_0),
-	         (unsigned long long)placement, options->combine,
+	         (unsigned long long)placement, options->combine, options->wire,
 	         (unsigned long long)layer->chunk);
+	/* shards need not be equally wide */
+	for (int i = 0; status == MOEK_OK && i < layer->shards; i++)
+		status = ep_same(layer->ep, MOEK_BAD_ARGUMENT, "layer",
+		                 layer->ep->rank % layer->shards == i ? text : "",
+		                 error_out);
+	return status;
+}
+
+/** All ranks divide experts alike: what follows is one message for each shard. */
+static int32_t same_shards(struct moek_ep_layer *layer, struct moek_error *error_out)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), "shards %d\nmax_tokens %llu\nhidden %llu\n",
+	         layer->shards, (unsigned long long)layer->problem.max_tokens,
+	         (unsigned long long)layer->problem.hidden);
 	return ep_same(layer->ep, MOEK_BAD_ARGUMENT, "layer", text, error_out);
 }
 
@@ -278,7 +323,10 @@ static int32_t plan(struct moek_ep_layer *layer,
 	if (source == NULL)
 		return bad(error_out, "source is NULL");
 	layer->combine = options->combine;
-	status = place(layer, options->placement, error_out);
+	layer->wire = options->wire;
+	status = find_group(layer, error_out);
+	if (status == MOEK_OK)
+		status = place(layer, options->placement, error_out);
 	if (status != MOEK_OK)
 		return status;
 	choose_chunk(layer, options->chunk_tokens);
@@ -321,8 +369,11 @@ int32_t moek_ep_layer_create(struct moek_ep *ep,
 		status = plan(layer, options, source, &error);
 	}
 	status = moek_ep_agree(ep, status, &error);
-	if (status != MOEK_OK ||
-	    (status = same_options(layer, options, &error)) != MOEK_OK)
+	if (status == MOEK_OK)
+		status = same_shards(layer, &error);
+	if (status == MOEK_OK)
+		status = same_options(layer, options, &error);
+	if (status != MOEK_OK)
 		goto failed;
 	status = moek_ep_agree(ep, make_local(layer, options, source, &error), &error);
 	if (status == MOEK_OK)
@@ -370,6 +421,7 @@ int32_t moek_ep_layer_stats(const struct moek_ep_layer *layer,
 		return MOEK_BAD_ARGUMENT;
 	*stats_out = layer->stats;
 	stats_out->struct_size = MOEK_EP_STATS_SIZE_1_0;
+	stats_out->wire = layer->wire;
 	return MOEK_OK;
 }
 
@@ -409,12 +461,12 @@ static void widen(struct workspace_sizes *sizes, const struct moek_ep_layer *lay
 	uint64_t arriving = layer->chunk * (uint64_t)layer->ep->ranks;
 	uint64_t slots = layer->local_problem.max_tokens;
 	uint64_t back = layer->chunk * (layer->combine == MOEK_COMBINE_SLOTS
-	                                        ? p->top_k
+	                                        ? p->top_k * (uint64_t)layer->shards
 	                                        : layer->fan_out);
 	uint64_t local_ids = slots * layer->local_problem.top_k;
 	const struct workspace_sizes mine = {
 		.choices = p->max_tokens * p->top_k,
-		.round_choices = layer->chunk * p->top_k,
+		.places = back,
 		.out = layer->chunk * layer->fan_out * layer->record_bytes,
 		.in = arriving * layer->record_bytes,
 		.results_out = slots * layer->result_bytes,
@@ -435,7 +487,7 @@ static int32_t allocate_all(struct moek_ep_workspace *w, uint64_t ranks,
 	const struct workspace_sizes *s = &w->sizes;
 	int32_t status = MOEK_OK;
 	const struct need needs[] = {
-		{ (void **)&w->ranks, s->choices, sizeof(int32_t) },
+		{ (void **)&w->groups, s->choices, sizeof(int32_t) },
 		{ (void **)&w->local_ids, s->local_ids, sizeof(int32_t) },
 		{ (void **)&w->local_weights, s->local_ids, sizeof(float) },
 		{ (void **)&w->local_input, s->local_input, 1 },
@@ -446,7 +498,7 @@ static int32_t allocate_all(struct moek_ep_workspace *w, uint64_t ranks,
 	for (int i = 0; status == MOEK_OK && i < SIDES; i++) {
 		struct side *side = &w->sides[i];
 		const struct need its[] = {
-			{ (void **)&side->places, s->round_choices, sizeof(int32_t) },
+			{ (void **)&side->places, s->places, sizeof(int32_t) },
 			{ (void **)&side->out, s->out, 1 },
 			{ (void **)&side->in, s->in, 1 },
 			{ (void **)&side->results_out, s->results_out, 1 },
@@ -520,7 +572,7 @@ void moek_ep_workspace_destroy(struct moek_ep_workspace *workspace)
 		free(workspace->sides[i].results_in);
 		free(workspace->sides[i].counts);
 	}
-	free(workspace->ranks);
+	free(workspace->groups);
 	free(workspace->local_ids);
 	free(workspace->local_weights);
 	free(workspace->local_input);

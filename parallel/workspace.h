@@ -27,7 +27,7 @@ struct side {
 	uint64_t first, tokens; /* of this rank */
 	uint8_t *out, *in;      /* records, by rank */
 	uint8_t *results_out, *results_in;
-	/** MOEK_COMBINE_SLOTS: [tokens][top_k], where in results_in a slot is.
+	/** MOEK_COMBINE_SLOTS: [tokens][top_k][shards], where in results_in a slot is.
 	 *  MOEK_COMBINE_RANKS: [tokens][fan_out], the rows of a token by rank. NOWHERE:
 	 * none. */
 	int32_t *places;
@@ -38,7 +38,7 @@ struct side {
 /** All in elements or bytes, all uint64_t. */
 struct workspace_sizes {
 	uint64_t choices;                                       /* max_tokens * top_k */
-	uint64_t round_choices;                                 /* of one round */
+	uint64_t places;                                        /* of one round */
 	uint64_t out, in, results_out, results_in, local_input; /* bytes */
 	uint64_t local_ids;
 };
@@ -46,7 +46,7 @@ struct workspace_sizes {
 struct moek_ep_workspace {
 	struct workspace_sizes sizes;
 	struct moek_workspace *local; /* NULL: no layer has experts here */
-	int32_t *ranks;               /* [tokens][top_k]: where a choice goes */
+	int32_t *groups;              /* [tokens][top_k]: where a choice goes */
 	int32_t *local_ids;
 	float *local_weights;
 	uint8_t *local_input;

@@ -54,7 +54,10 @@ MOEK_API int32_t moek_ep_same_checkpoint(struct moek_ep *ep,
 enum moek_combine {
 	/** One fp32 row for each slot; weighed and summed there, slots in order, rounded
 	 *  once. The result does not depend on the number of ranks, nor on where experts
-	 *  are: it has the bits of one process, on host backends. */
+	 *  are: it has the bits of one process, on host backends whose rows do not depend
+	 *  on those beside them. With T shards each sends a row for each slot, which are
+	 *  summed in fp32 in the order of shards first: the result depends on T alone, and
+	 *  is that of one process but for the order of sums. */
 	MOEK_COMBINE_SLOTS = 0,
 	/** One row of output_type for each rank: the weighted sum of its experts. Summed
 	 *  in fp32 in the order of ranks. Fewer bytes; one more rounding to output_type for
@@ -62,15 +65,36 @@ enum moek_combine {
 	MOEK_COMBINE_RANKS = 1
 };
 
+/** How rows travel to the ranks of their experts. */
+enum moek_wire {
+	MOEK_WIRE_AS_IS = 0, /* in input_type: nothing is lost */
+	/** E4M3, each 128 columns with an E8M0 scale: the least power of two by which
+	 *  their largest magnitude comes to at most 448. Rounded once, to nearest, ties to
+	 *  even: off by at most 2^-4 of the value, or 2^-10 of the scale where that is
+	 *  more. All rows, those that stay on their rank too, so that the result does not
+	 *  depend on ranks: it has the bits of one process on such rows. Powers of two,
+	 *  since an element times its scale then is a bf16 number, and is not rounded
+	 *  again. 128 columns with an infinity or a NaN arrive as NaN. input_type is bf16
+	 *  or fp32; fp16 is refused, its exponents are too few. */
+	MOEK_WIRE_FP8 = 1
+};
+
 struct moek_ep_layer_options {
 	uint32_t struct_size; /* MOEK_EP_LAYER_OPTIONS_SIZE_1_0 */
 	uint32_t combine;     /* enum moek_combine */
+	uint32_t wire;        /* enum moek_wire */
+	uint32_t reserved;    /* 0 */
 	/** As one process would state it: experts_local = experts, no MOEK_EXPERT_MAP.
-	 *  max_tokens counts those of one rank. */
+	 *  max_tokens counts those of one rank.
+	 *
+	 *  shards = T > 1: tensor parallel, too. T adjacent ranks are a group; rank r is
+	 *  shard r % T of each expert of its group, which is what the problem and @source
+	 *  must be of, as moek_checkpoint_open_with() gives them. T divides the ranks. */
 	const struct moek_problem *problem;
-	/** [ranks][experts], 1: this rank holds this expert. Every expert is held, by one
-	 *  rank or by several (replicas); a rank may hold none. NULL: contiguous, the first
-	 *  experts % ranks ranks hold one more. moek_place() fills it. Copied. */
+	/** [ranks / shards][experts], 1: this rank (or group) holds this expert. Every
+	 *  expert is held, by one or by several (replicas); some may hold none. NULL:
+	 *  contiguous, the first experts % ranks hold one more. moek_place() fills it.
+	 *  Copied. */
 	const uint8_t *placement;
 	const char *request; /* as of moek_choose() */
 	const char *label;
@@ -80,7 +104,7 @@ struct moek_ep_layer_options {
 	moek_progress_fn progress; /* experts prepared on this rank; may be NULL */
 	void *progress_self;
 };
-#define MOEK_EP_LAYER_OPTIONS_SIZE_1_0 (16u + 6u * (uint32_t)sizeof(void *))
+#define MOEK_EP_LAYER_OPTIONS_SIZE_1_0 (24u + 6u * (uint32_t)sizeof(void *))
 
 /**
  * Prepare the experts that this rank holds; @source is asked for no others, and is read
@@ -107,9 +131,9 @@ MOEK_API void moek_ep_workspace_destroy(struct moek_ep_workspace *workspace);
 /** What one rank did in its last forward. */
 struct moek_ep_stats {
 	uint32_t struct_size;  /* MOEK_EP_STATS_SIZE_1_0 */
-	uint32_t reserved;
+	uint32_t wire;         /* enum moek_wire */
 	uint64_t rows_out;     /* token rows sent to other ranks: one for each pair of a token
-	                          and a rank that holds experts of it */
+	                          and a rank that holds experts, or shards, of it */
 	uint64_t results_out;  /* result rows sent to other ranks */
 	uint64_t bytes_out;    /* of both, ids and weights included */
 	uint64_t slots;        /* computed here */
@@ -123,7 +147,13 @@ struct moek_ep_stats {
  * then serves the others. @forward->workspace, stream and trace are NULL. Allocates nothing.
  *
  * Each row is sent once to each rank that holds experts of its token. Of replicas, the
- * token's own rank is taken, then one that it is sent to anyway, then in turns by token.
+ * token's own rank (or group) is taken, then one that it is sent to anyway, then in turns
+ * by token.
+ *
+ * Rows on a device are refused (MOEK_BAD_ARGUMENT), also where MPI could read them
+ * (MPIX_Query_cuda_support()): the host copies them to and fro. A layer on a device takes
+ * host rows, which the core stages. Not through NCCL or RCCL: how many rows travel is
+ * known only after ids were read on the host, and MPI moves them on every machine.
  */
 MOEK_API int32_t moek_ep_forward(struct moek_ep_layer *layer,
                                  struct moek_ep_workspace *workspace,

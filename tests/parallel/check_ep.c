@@ -8,6 +8,7 @@
  */
 #define _DEFAULT_SOURCE /* mprotect */
 
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 #include "tools/kernelcheck/weights.h"
 
 #define MOST_RANKS 8
+#define MOST_SHARDS 4
 
 static int rank, ranks, cases, failed_cases;
 static int failures; /* of the case, on this rank */
@@ -151,15 +153,18 @@ struct job {
 	uint32_t combine;
 	int weight_on_input;
 	uint64_t stride; /* elements between rows of input and output, beyond hidden */
+	int shards;      /* of each expert; 0: whole */
+	uint32_t wire;
 };
 
 struct data {
 	struct moek_problem problem;
-	struct moek_expert *experts;
+	struct moek_expert *experts, *serve; /* all; what the source gives */
+	struct moek_expert *cut[MOST_SHARDS];
 	uint8_t placement[MOST_RANKS * 64];
 	/* of all ranks' tokens, in order of ranks */
 	uint64_t all, first, mine;
-	uint8_t *input, *want, *got;
+	uint8_t *input, *seen, *want, *got; /* `seen`: the input as experts get it */
 	int32_t *ids;
 	float *weights;
 	uint64_t asked; /* bit of each expert the source was asked for */
@@ -180,7 +185,7 @@ static int32_t give(void *self, uint64_t expert, void *scratch,
 		return MOEK_BAD_FILE;
 	}
 	__atomic_fetch_or(&data->asked, UINT64_C(1) << expert, __ATOMIC_RELAXED);
-	*expert_out = data->experts[expert];
+	*expert_out = data->serve[expert];
 	return MOEK_OK;
 }
 
@@ -198,23 +203,141 @@ static uint64_t tokens_of(const struct job *job, int of)
 	return job->tokens + (uint64_t)of; /* never the same twice */
 }
 
+static int shards_of(const struct job *job)
+{
+	return job->shards > 1 ? job->shards : 1;
+}
+
+/** What experts are placed on. */
+static int groups_of(const struct job *job)
+{
+	return ranks / shards_of(job);
+}
+
 static void place(const struct job *job, struct data *data)
 {
 	uint64_t experts = data->problem.experts;
+	int groups = groups_of(job);
 
 	memset(data->placement, 0, sizeof(data->placement));
 	for (uint64_t e = 0; e < experts; e++) {
-		uint64_t r = e % (uint64_t)ranks;
+		uint64_t r = e % (uint64_t)groups;
 
 		if (job->placing == UNEVEN) /* the last rank holds nothing */
-			r = e < 2 ? 0 : (e * e) % (uint64_t)(ranks > 2 ? ranks - 1 : 1);
+			r = e < 2 ? 0
+			          : (e * e) % (uint64_t)(groups > 2 ? groups - 1 : 1);
 		data->placement[r * experts + e] = 1;
 		if (job->placing == REPLICAS && e < 4)
-			data->placement[(r + 1) % (uint64_t)ranks * experts + e] = 1;
+			data->placement[(r + 1) % (uint64_t)groups * experts + e] = 1;
 		if (job->placing == REPLICAS && e == 0)
-			for (int all = 0; all < ranks; all++)
+			for (int all = 0; all < groups; all++)
 				data->placement[(uint64_t)all * experts] = 1;
 	}
+}
+
+/* ---- shards of 4-bit experts, cut by other means than core/shard.c ---- */
+
+/** Rows @first .. of gate or up. */
+static void cut_rows(struct moek_matrix *m, uint64_t first, uint64_t rows)
+{
+	m->codes = (const char *)m->codes + first * m->columns / 2;
+	m->scales = (const char *)m->scales + first * (m->columns / m->group_size) *
+	                                              (m->scale == MOEK_E8M0 ? 1 : 2);
+	m->rows = rows;
+}
+
+static const void *cut_bytes(const void *from, uint64_t rows, uint64_t all,
+                             uint64_t first, uint64_t bytes)
+{
+	char *to = calloc(rows, bytes);
+
+	for (uint64_t r = 0; r < rows; r++)
+		memcpy(to + r * bytes, (const char *)from + r * all + first, bytes);
+	return to;
+}
+
+static void cut_columns(struct moek_matrix *m, uint64_t first, uint64_t columns)
+{
+	uint64_t scale = m->scale == MOEK_E8M0 ? 1 : 2;
+
+	m->codes = cut_bytes(m->codes, m->rows, m->columns / 2, first / 2, columns / 2);
+	m->scales = cut_bytes(m->scales, m->rows, m->columns / m->group_size * scale,
+	                      first / m->group_size * scale,
+	                      columns / m->group_size * scale);
+	m->columns = columns;
+}
+
+static void cut_experts(const struct job *job, struct data *data)
+{
+	uint64_t width = data->problem.intermediate / (uint64_t)shards_of(job);
+
+	for (int s = 0; s < job->shards; s++) {
+		data->cut[s] = calloc(data->problem.experts, sizeof(*data->cut[s]));
+		for (uint64_t e = 0; e < data->problem.experts; e++) {
+			struct moek_expert *expert = &data->cut[s][e];
+
+			*expert = data->experts[e];
+			cut_rows(&expert->gate, (uint64_t)s * width, width);
+			cut_rows(&expert->up, (uint64_t)s * width, width);
+			cut_columns(&expert->down, (uint64_t)s * width, width);
+		}
+	}
+}
+
+static void free_cut(struct data *data)
+{
+	for (int s = 0; s < MOST_SHARDS; s++) {
+		for (uint64_t e = 0; data->cut[s] != NULL && e < data->problem.experts;
+		     e++) {
+			free((void *)(uintptr_t)data->cut[s][e].down.codes);
+			free((void *)(uintptr_t)data->cut[s][e].down.scales);
+		}
+		free(data->cut[s]);
+	}
+}
+
+/* ---- fp8, by other means than parallel/wire.c ---- */
+
+/** Row elements @first .. @last - 1 as MOEK_WIRE_FP8 leaves them. */
+static void round_group(uint32_t type, const void *from, void *to, uint64_t first,
+                        uint64_t last)
+{
+	double largest = 0, scale = 0x1p-127;
+
+	for (uint64_t i = first; i < last; i++)
+		largest = fmax(largest, fabs((double)float_get(type, from, i)));
+	while (largest > 448 * scale)
+		scale *= 2;
+	for (uint64_t i = first; i < last; i++) {
+		double x = (double)float_get(type, from, i);
+		int exponent;
+		double step, rounded, allowed;
+
+		frexp(x / scale, &exponent);
+		/* 3 bits behind the leading one; below 2^-6 the steps stay equal */
+		step = x == 0 || exponent - 1 < -6 ? 0x1p-9 * scale
+		                                   : ldexp(scale, exponent - 1 - 3);
+		rounded = nearbyint(x / step) * step;
+		float_put(type, to, i, (float)rounded);
+		allowed = fmax(0x1p-4 * fabs(x), 0x1p-10 * scale);
+		expect(fabs((double)float_get(type, to, i) - x) <= allowed,
+		       "%a became %a, allowed %a", x, rounded, allowed);
+	}
+}
+
+static void round_rows(struct data *data)
+{
+	const struct moek_problem *p = &data->problem;
+	uint64_t bytes = data->all * p->hidden * float_bytes(p->input_type);
+
+	data->seen = calloc(bytes + 1, 1);
+	for (uint64_t t = 0; t < data->all; t++)
+		for (uint64_t c = 0; c < p->hidden; c += 128)
+			round_group(p->input_type, data->input, data->seen,
+			            t * p->hidden + c,
+			            t * p->hidden + (c + 128 < p->hidden ? c + 128
+			                                                 : p->hidden));
+	expect(memcmp(data->seen, data->input, bytes) != 0, "nothing was rounded");
 }
 
 static void route(const struct job *job, struct data *data, uint64_t *state)
@@ -254,10 +377,10 @@ static void make_data(const struct job *job, struct data *data)
 	data->mine = tokens_of(job, rank);
 	p->struct_size = MOEK_INIT(PROBLEM);
 	snprintf(text, sizeof(text),
-	         "experts=13,top_k=%llu,hidden=96,intermediate=64,max_tokens=%llu,"
+	         "experts=13,top_k=%llu,hidden=%d,intermediate=%d,max_tokens=%llu,"
 	         "activation=silu,gated=1,%s",
-	         (unsigned long long)job->top_k, (unsigned long long)data->all,
-	         job->scheme);
+	         (unsigned long long)job->top_k, job->wire ? 160 : 96,
+	         job->shards ? 128 : 64, (unsigned long long)data->all, job->scheme);
 	if (moek_problem_parse(text, p, &error) != MOEK_OK) {
 		fprintf(stderr, "%s\n", error.text);
 		MPI_Abort(MPI_COMM_WORLD, 1);
@@ -268,7 +391,8 @@ static void make_data(const struct job *job, struct data *data)
 		p->must_understand |= MOEK_WEIGHT_ON_INPUT;
 	in = float_bytes(p->input_type);
 	out = float_bytes(p->output_type);
-	data->experts = weights_create(p, 11, WEIGHTS_PLAIN);
+	data->serve = data->experts = weights_create(p, 11, WEIGHTS_PLAIN);
+	cut_experts(job, data);
 	data->input = calloc(data->all * p->hidden + 1, in);
 	data->want = calloc(data->all * p->hidden + 1, out);
 	data->got = calloc(data->mine * p->hidden + 1, out);
@@ -276,14 +400,22 @@ static void make_data(const struct job *job, struct data *data)
 	data->weights = calloc(data->all * p->top_k + 1, sizeof(float));
 	memset(data->got, 0x55, data->mine * p->hidden * out);
 	for (uint64_t i = 0; i < data->all * p->hidden; i++)
-		float_put(p->input_type, data->input, i, random_float(&state, -2, 2));
+		float_put(p->input_type, data->input, i,
+		          random_float(&state, -2, 2) *
+		                  (job->wire && i / 32 % 2 ? 0x1p-14f : 1.0f));
+	data->seen = data->input;
+	if (job->wire)
+		round_rows(data);
 	route(job, data, &state);
 	place(job, data);
 }
 
 static void free_data(struct data *data)
 {
+	free_cut(data);
 	weights_free(&data->problem, data->experts);
+	if (data->seen != data->input)
+		free(data->seen);
 	free(data->input);
 	free(data->want);
 	free(data->got);
@@ -337,7 +469,7 @@ static int run_alone_on(const struct job *job, struct moek_registry *registry,
 	const struct moek_problem *p = &data->problem;
 	struct moek_forward forward = {
 		.struct_size = MOEK_INIT(FORWARD),
-		.input = rows_of(data->input, data->all, p, p->input_type),
+		.input = rows_of(data->seen, data->all, p, p->input_type),
 		.output = rows_of(output, data->all, p, p->output_type),
 		.topk_ids = ids,
 		.topk_weights = data->weights,
@@ -370,8 +502,8 @@ static int run_alone(const struct job *job, struct moek_registry *registry,
 static int holds(const struct job *job, const struct data *data, int of, int32_t expert)
 {
 	uint64_t experts = data->problem.experts, r = (uint64_t)of;
-	uint64_t each = experts / (uint64_t)ranks, more = experts % (uint64_t)ranks,
-		 first;
+	uint64_t groups = (uint64_t)groups_of(job);
+	uint64_t each = experts / groups, more = experts % groups, first;
 
 	if (job->placing != CONTIGUOUS)
 		return data->placement[r * experts + (uint64_t)expert];
@@ -380,9 +512,9 @@ static int holds(const struct job *job, const struct data *data, int of, int32_t
 	       (uint64_t)expert < first + each + (r < more);
 }
 
-/** The rank for choice @at, by the rule of moek_ep_forward(); @to: of those before. */
-static int rank_of(const struct job *job, const struct data *data, int source,
-                   uint64_t token, uint64_t at, const int *to)
+/** The group for choice @at, by the rule of moek_ep_forward(); @to: of those before. */
+static int group_of(const struct job *job, const struct data *data, int source,
+                    uint64_t token, uint64_t at, const int *to)
 {
 	uint64_t k = at % job->top_k;
 	int list[MOST_RANKS], count = 0;
@@ -392,7 +524,7 @@ static int rank_of(const struct job *job, const struct data *data, int source,
 		return -1;
 	if (holds(job, data, source, id))
 		return source;
-	for (int r = 0; r < ranks; r++)
+	for (int r = 0; r < groups_of(job); r++)
 		if (holds(job, data, r, id))
 			list[count++] = r;
 	for (int i = 0; i < count; i++)
@@ -402,7 +534,7 @@ static int rank_of(const struct job *job, const struct data *data, int source,
 	return list[(token + (uint64_t)source) % (uint64_t)count];
 }
 
-/** The rank that computes each choice of all tokens, or -1. */
+/** The group that computes each choice of all tokens, or -1. */
 static int *goes_to(const struct job *job, const struct data *data)
 {
 	uint64_t at = 0;
@@ -411,7 +543,8 @@ static int *goes_to(const struct job *job, const struct data *data)
 	for (int source = 0; source < ranks; source++)
 		for (uint64_t t = 0; t < tokens_of(job, source); t++)
 			for (uint64_t k = 0; k < job->top_k; k++, at++)
-				to[at] = rank_of(job, data, source, t, at, to);
+				to[at] = group_of(job, data, source / shards_of(job), t,
+				                  at, to);
 	return to;
 }
 
@@ -476,7 +609,9 @@ static uint64_t formula(const struct job *job, const struct data *data)
 {
 	const struct moek_problem *p = &data->problem;
 	int partial = job->combine == MOEK_COMBINE_RANKS;
-	uint64_t row = (p->hidden * float_bytes(p->input_type) + 3) / 4 * 4;
+	uint64_t plain = p->hidden * float_bytes(p->input_type);
+	uint64_t row = ((job->wire ? p->hidden + (p->hidden + 127) / 128 : plain) + 3) /
+	               4 * 4;
 	uint64_t record = row + p->top_k * (partial || job->weight_on_input ? 8 : 4);
 	uint64_t result = p->hidden * (partial ? float_bytes(p->output_type) : 4);
 	uint64_t bytes = 0;
@@ -489,7 +624,7 @@ static uint64_t formula(const struct job *job, const struct data *data)
 			uint64_t slots = 0;
 
 			for (uint64_t k = 0; k < p->top_k; k++)
-				slots += to[t * p->top_k + k] == r;
+				slots += to[t * p->top_k + k] == r / shards_of(job);
 			if (slots != 0 && mine && r != rank)
 				bytes += record;
 			if (slots != 0 && !mine && r == rank)
@@ -525,6 +660,77 @@ static void want_sums_of_ranks(const struct job *job, struct moek_registry *regi
 	free(ids);
 	free(sums);
 	free(part);
+}
+
+/** The slots' rows that shard @s has, alone in one process. */
+static int run_shard(const struct job *job, struct moek_registry *registry,
+                     const struct data *data, int s, float *rows_out)
+{
+	struct data one = *data;
+	uint64_t row = data->problem.hidden * float_bytes(data->problem.input_type);
+	int ran;
+
+	one.all = data->all * job->top_k;
+	one.problem.max_tokens = one.all;
+	one.problem.top_k = 1;
+	one.problem.output_type = MOEK_F32;
+	one.problem.intermediate /= (uint64_t)job->shards;
+	one.problem.shards = (uint32_t)job->shards;
+	one.problem.shard = (uint32_t)s;
+	one.serve = data->cut[s];
+	one.seen = calloc(one.all + 1, row);
+	one.weights = calloc(one.all + 1, sizeof(float));
+	for (uint64_t i = 0; i < one.all; i++) {
+		memcpy(one.seen + i * row, data->seen + i / job->top_k * row, row);
+		one.weights[i] = 1;
+	}
+	ran = run_alone_on(job, registry, &one, data->ids, rows_out);
+	free(one.seen);
+	free(one.weights);
+	return ran;
+}
+
+/** Make data->want what shards say: their rows of a slot summed in order, weighed,
+ * slots summed in order. That must be close to what whole experts say: of 128 products
+ * each is in sums off by at most 2^-24, of magnitudes taken as 4 times the largest
+ * output. */
+static void want_sums_of_shards(const struct job *job, struct moek_registry *registry,
+                                struct data *data)
+{
+	const struct moek_problem *p = &data->problem;
+	uint64_t elements = data->all * p->top_k * p->hidden;
+	float *part = calloc(elements + 1, sizeof(float));
+	float *sum = calloc(elements + 1, sizeof(float));
+	double unit = p->output_type == MOEK_F32 ? 0x1p-24 : 0x1p-8, largest = 0;
+
+	for (int s = 0; s < job->shards; s++) {
+		run_shard(job, registry, data, s, part);
+		for (uint64_t i = 0; i < elements; i++)
+			sum[i] = s == 0 ? part[i] : sum[i] + part[i];
+	}
+	for (uint64_t i = 0; i < data->all * p->hidden; i++)
+		largest = fmax(largest,
+		               fabs((double)float_get(p->output_type, data->want, i)));
+	for (uint64_t i = 0; i < data->all * p->hidden; i++) {
+		double whole = (double)float_get(p->output_type, data->want, i);
+		float y = 0;
+
+		for (uint64_t k = 0; k < p->top_k; k++) {
+			uint64_t at = i / p->hidden * p->top_k + k;
+			float product = data->weights[at] *
+			                sum[at * p->hidden + i % p->hidden];
+
+			if (data->ids[at] >= 0 && (uint64_t)data->ids[at] < p->experts)
+				y += product;
+		}
+		float_put(p->output_type, data->want, i, y);
+		expect(fabs((double)y - whole) <=
+		               2 * unit * fabs(whole) + 0x1p-15 * largest,
+		       "output %llu is %a in shards, %a whole", (unsigned long long)i,
+		       (double)y, whole);
+	}
+	free(part);
+	free(sum);
 }
 
 /** Rows further apart, or back: @to_stride and @from_stride in elements. */
@@ -569,7 +775,8 @@ static void check_asked(const struct job *job, const struct data *data)
 {
 	for (uint64_t e = 0; e < data->problem.experts; e++)
 		expect(((data->asked >> e) & 1) ==
-		               (uint64_t)holds(job, data, rank, (int32_t)e),
+		               (uint64_t)holds(job, data, rank / shards_of(job),
+		                               (int32_t)e),
 		       "expert %llu was %sread", (unsigned long long)e,
 		       (data->asked >> e) & 1 ? "" : "not ");
 }
@@ -577,10 +784,12 @@ static void check_asked(const struct job *job, const struct data *data)
 static void run_together(const struct job *job, struct moek_registry *registry,
                          struct data *data)
 {
+	struct moek_problem problem = data->problem;
 	struct moek_ep_layer_options options = {
 		.struct_size = MOEK_INIT(EP_LAYER_OPTIONS),
 		.combine = job->combine,
-		.problem = &data->problem,
+		.wire = job->wire,
+		.problem = &problem,
 		.placement = job->placing == CONTIGUOUS ? NULL : data->placement,
 		.request = job->backend,
 		.chunk_tokens = job->chunk,
@@ -595,6 +804,14 @@ static void run_together(const struct job *job, struct moek_registry *registry,
 	uint64_t before;
 
 	data->asked = 0;
+	if (job->shards) {
+		want_sums_of_shards(job, registry, data);
+		problem.shards = (uint32_t)job->shards;
+		problem.shard = (uint32_t)(rank % job->shards);
+		problem.intermediate /= problem.shards;
+		data->serve = data->cut[problem.shard];
+		data->asked = 0;
+	}
 	if (moek_ep_open(MPI_COMM_WORLD, registry, &ep, &error) != MOEK_OK ||
 	    moek_ep_layer_create(ep, &options, &source, &layer, &error) != MOEK_OK ||
 	    moek_ep_workspace_create(&layer, 1, &workspace, &error) != MOEK_OK) {
@@ -610,6 +827,7 @@ static void run_together(const struct job *job, struct moek_registry *registry,
 		expect(allocations == before, "forward allocated");
 	}
 	moek_ep_layer_stats(layer, &stats);
+	expect(stats.wire == job->wire, "wire is %u in stats", stats.wire);
 	expect(stats.bytes_out == bytes_sent, "%llu bytes in stats, %llu were sent",
 	       (unsigned long long)stats.bytes_out, (unsigned long long)bytes_sent);
 	expect(bytes_sent == formula(job, data), "%llu bytes sent, must be %llu",
@@ -632,33 +850,44 @@ done:
 
 /* clang-format off */
 static const struct job jobs[] = {
-	/* name                         scheme backend place     routing  idle in out tokens k chunk */
-	{ "int4, contiguous, emulation", INT4, PLAIN, CONTIGUOUS, SPREAD, 0, B, B, 9, 4, 0, 0, 0, 0 },
-	{ "mxfp4, contiguous, emulation", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, B, F, 9, 4, 0, 0, 0, 0 },
-	{ "int4, strided, cpu", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 0, 0, 0, 0 },
-	{ "mxfp4, strided, cpu", MXFP4, CPU, STRIDED, SPREAD, 0, B, F, 40, 4, 0, 0, 0, 0 },
-	{ "int4, strided, cpu.plain", INT4, SLOW, STRIDED, SPREAD, 0, B, B, 12, 4, 0, 0, 0, 0 },
-	{ "int4 by int8, strided, cpu.avx512vnni", INT8, VNNI, STRIDED, SPREAD, 0, B, F, 40, 4, 7, 0, 0, 0 },
-	{ "mxfp4, contiguous, cpu.avx512vnni", MXFP4, VNNI, CONTIGUOUS, SPREAD, 0, B, F, 40, 4, 7, 0, 0, 0 },
-	{ "int4, strided, cpu.avx512bf16", INT4, DOT, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0, 0 },
-	{ "one token", INT4, CPU, STRIDED, SPREAD, 0, B, B, 1, 6, 0, 0, 0, 0 },
-	{ "rounds of 7 tokens", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0, 0 },
-	{ "rounds of one token", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, F, F, 6, 3, 1, 0, 0, 0 },
-	{ "all tokens to one rank", INT4, CPU, CONTIGUOUS, SKEWED, 0, B, B, 33, 3, 0, 0, 0, 0 },
-	{ "idle ranks", INT4, CPU, STRIDED, SPREAD, 1, B, B, 33, 4, 8, 0, 0, 0 },
-	{ "idle and skewed", MXFP4, CPU, CONTIGUOUS, SKEWED, 1, B, B, 33, 2, 8, 0, 0, 0 },
-	{ "a rank without experts", MXFP4, CPU, UNEVEN, SPREAD, 0, B, B, 20, 4, 6, 0, 0, 0 },
-	{ "replicas", INT4, CPU, REPLICAS, SPREAD, 0, B, B, 40, 5, 9, 0, 0, 0 },
-	{ "replicas, skewed", MXFP4, CPU, REPLICAS, SKEWED, 1, B, F, 40, 4, 9, 0, 0, 0 },
-	{ "choices that are not routed", INT4, CPU, STRIDED, SOME_UNROUTED, 0, B, B, 31, 3, 5, 0, 0, 0 },
-	{ "fp16 rows", INT4, CPU, STRIDED, SPREAD, 0, MOEK_F16, MOEK_F16, 12, 4, 0, 0, 0, 0 },
-	{ "rows that are not adjacent", INT4, CPU, STRIDED, SPREAD, 0, B, B, 21, 3, 4, 0, 0, 5 },
-	{ "weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 21, 1, 4, 0, 1, 0 },
-	{ "every expert of a token", INT4, PLAIN, STRIDED, SPREAD, 0, B, B, 5, 13, 2, 0, 0, 0 },
-	{ "sums of ranks, bf16", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 1, 0, 0 },
-	{ "sums of ranks, fp32", MXFP4, CPU, REPLICAS, SPREAD, 1, B, F, 40, 4, 7, 1, 0, 0 },
-	{ "sums of ranks, not routed", MXFP4, CPU, STRIDED, SOME_UNROUTED, 0, B, F, 9, 4, 7, 1, 0, 0 },
-	{ "sums of ranks, weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 9, 1, 0, 1, 1, 0 },
+	/* name                         scheme backend place     routing  idle in out tokens k chunk
+	   combine weight_on_input stride shards wire */
+	{ "int4, contiguous, emulation", INT4, PLAIN, CONTIGUOUS, SPREAD, 0, B, B, 9, 4, 0, 0, 0, 0, 0, 0 },
+	{ "mxfp4, contiguous, emulation", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, B, F, 9, 4, 0, 0, 0, 0, 0, 0 },
+	{ "int4, strided, cpu", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 0, 0, 0, 0, 0, 0 },
+	{ "mxfp4, strided, cpu", MXFP4, CPU, STRIDED, SPREAD, 0, B, F, 40, 4, 0, 0, 0, 0, 0, 0 },
+	{ "int4, strided, cpu.plain", INT4, SLOW, STRIDED, SPREAD, 0, B, B, 12, 4, 0, 0, 0, 0, 0, 0 },
+	{ "int4 by int8, strided, cpu.avx512vnni", INT8, VNNI, STRIDED, SPREAD, 0, B, F, 40, 4, 7, 0, 0, 0, 0, 0 },
+	{ "mxfp4, contiguous, cpu.avx512vnni", MXFP4, VNNI, CONTIGUOUS, SPREAD, 0, B, F, 40, 4, 7, 0, 0, 0, 0, 0 },
+	{ "int4, strided, cpu.avx512bf16", INT4, DOT, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0, 0, 0, 0 },
+	{ "one token", INT4, CPU, STRIDED, SPREAD, 0, B, B, 1, 6, 0, 0, 0, 0, 0, 0 },
+	{ "rounds of 7 tokens", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 0, 0, 0, 0, 0 },
+	{ "rounds of one token", MXFP4, PLAIN, CONTIGUOUS, SPREAD, 0, F, F, 6, 3, 1, 0, 0, 0, 0, 0 },
+	{ "all tokens to one rank", INT4, CPU, CONTIGUOUS, SKEWED, 0, B, B, 33, 3, 0, 0, 0, 0, 0, 0 },
+	{ "idle ranks", INT4, CPU, STRIDED, SPREAD, 1, B, B, 33, 4, 8, 0, 0, 0, 0, 0 },
+	{ "idle and skewed", MXFP4, CPU, CONTIGUOUS, SKEWED, 1, B, B, 33, 2, 8, 0, 0, 0, 0, 0 },
+	{ "a rank without experts", MXFP4, CPU, UNEVEN, SPREAD, 0, B, B, 20, 4, 6, 0, 0, 0, 0, 0 },
+	{ "replicas", INT4, CPU, REPLICAS, SPREAD, 0, B, B, 40, 5, 9, 0, 0, 0, 0, 0 },
+	{ "replicas, skewed", MXFP4, CPU, REPLICAS, SKEWED, 1, B, F, 40, 4, 9, 0, 0, 0, 0, 0 },
+	{ "choices that are not routed", INT4, CPU, STRIDED, SOME_UNROUTED, 0, B, B, 31, 3, 5, 0, 0, 0, 0, 0 },
+	{ "fp16 rows", INT4, CPU, STRIDED, SPREAD, 0, MOEK_F16, MOEK_F16, 12, 4, 0, 0, 0, 0, 0, 0 },
+	{ "rows that are not adjacent", INT4, CPU, STRIDED, SPREAD, 0, B, B, 21, 3, 4, 0, 0, 5, 0, 0 },
+	{ "weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 21, 1, 4, 0, 1, 0, 0, 0 },
+	{ "every expert of a token", INT4, PLAIN, STRIDED, SPREAD, 0, B, B, 5, 13, 2, 0, 0, 0, 0, 0 },
+	{ "sums of ranks, bf16", INT4, CPU, STRIDED, SPREAD, 0, B, B, 40, 4, 7, 1, 0, 0, 0, 0 },
+	{ "sums of ranks, fp32", MXFP4, CPU, REPLICAS, SPREAD, 1, B, F, 40, 4, 7, 1, 0, 0, 0, 0 },
+	{ "sums of ranks, not routed", MXFP4, CPU, STRIDED, SOME_UNROUTED, 0, B, F, 9, 4, 7, 1, 0, 0, 0, 0 },
+	{ "sums of ranks, weights on the input", INT4, CPU, STRIDED, SPREAD, 0, B, B, 9, 1, 0, 1, 1, 0, 0, 0 },
+	{ "2 shards, int4, emulation", INT4, PLAIN, CONTIGUOUS, SPREAD, 0, B, B, 9, 4, 4, 0, 0, 0, 2, 0 },
+	{ "2 shards, mxfp4, emulation", MXFP4, PLAIN, STRIDED, SOME_UNROUTED, 1, B, F, 9, 4, 4, 0, 0, 0, 2, 0 },
+	{ "2 shards, int4, cpu", INT4, CPU, STRIDED, SPREAD, 0, B, B, 30, 4, 7, 0, 0, 0, 2, 0 },
+	{ "2 shards, mxfp4, cpu, skewed", MXFP4, CPU, REPLICAS, SKEWED, 0, B, F, 30, 4, 7, 0, 0, 0, 2, 0 },
+	{ "4 shards, int4, cpu", INT4, CPU, CONTIGUOUS, SPREAD, 0, B, B, 30, 4, 7, 0, 0, 0, 4, 0 },
+	{ "4 shards, mxfp4, cpu", MXFP4, CPU, CONTIGUOUS, SPREAD, 1, B, F, 30, 4, 7, 0, 0, 0, 4, 0 },
+	{ "fp8 on the wire, int4", INT4, CPU, STRIDED, SPREAD, 0, B, B, 30, 4, 7, 0, 0, 0, 0, 1 },
+	{ "fp8 on the wire, mxfp4, fp32 rows", MXFP4, PLAIN, REPLICAS, SPREAD, 1, F, F, 9, 4, 4, 0, 0, 0, 0, 1 },
+	{ "fp8 on the wire, sums of ranks", INT4, CPU, STRIDED, SPREAD, 0, B, F, 30, 4, 7, 1, 0, 3, 0, 1 },
+	{ "fp8 on the wire, 2 shards", MXFP4, CPU, STRIDED, SPREAD, 0, B, B, 30, 4, 7, 0, 0, 0, 2, 1 },
 };
 /* clang-format on */
 
@@ -669,6 +898,8 @@ static void check_equal(void)
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
 		struct data data;
 
+		if (ranks % shards_of(&jobs[i]) != 0)
+			continue;
 		make_data(&jobs[i], &data);
 		if (run_alone(&jobs[i], registry, &data)) {
 			run_together(&jobs[i], registry, &data);
@@ -686,8 +917,9 @@ static void check_equal(void)
 
 /* ---- faults ---- */
 
-static const struct job usual = { "",        INT4, PLAIN, STRIDED, SPREAD, 0, MOEK_BF16,
-	                          MOEK_BF16, 9,    4,     0,       0,      0, 0 };
+static const struct job usual = { "",        INT4,      PLAIN, STRIDED, SPREAD, 0,
+	                          MOEK_BF16, MOEK_BF16, 9,     4,       0,      0,
+	                          0,         0,         0,     0 };
 
 /** All were told the same: @status, and a text that names @failed_rank, with @part in
  * it. */
@@ -710,6 +942,8 @@ static int32_t try_layer(struct moek_ep *ep, struct data *data, const char *requ
 {
 	struct moek_ep_layer_options options = {
 		.struct_size = MOEK_INIT(EP_LAYER_OPTIONS),
+		.wire = data->problem.input_type == MOEK_F16 ? MOEK_WIRE_FP8
+		                                             : MOEK_WIRE_AS_IS,
 		.problem = &data->problem,
 		.placement = data->placement,
 		.request = request,
@@ -760,6 +994,25 @@ static void layers_that_fail(struct moek_ep *ep)
 	end_case("an expert that nobody holds");
 	place(&usual, &data);
 
+	memset(data.placement, 1, 13);
+	data.problem.shards = 2;
+	status = try_layer(ep, &data, PLAIN, &layer, &error);
+	expect_told(status, &error, MOEK_BAD_ARGUMENT, 0,
+	            "2 tensor shards do not divide 3");
+	data.problem.shards = 3;
+	status = try_layer(ep, &data, PLAIN, &layer, &error);
+	expect_told(status, &error, MOEK_BAD_ARGUMENT, 1,
+	            "of shard 0, must be of shard 1");
+	end_case("shards that are not those of the ranks");
+	data.problem.shards = 1;
+	place(&usual, &data);
+
+	data.problem.input_type = MOEK_F16;
+	status = try_layer(ep, &data, PLAIN, &layer, &error);
+	expect_told(status, &error, MOEK_REFUSED, 0, "fp8 on the wire from fp16");
+	end_case("fp8 from fp16");
+	data.problem.input_type = MOEK_BF16;
+
 	status = try_layer(ep, &data, rank == 1 ? "require cpu" : PLAIN, &layer,
 	                   &error);
 	if (strstr(error.text, "not installed") == NULL) {
@@ -806,6 +1059,10 @@ static void forwards_that_fail(struct moek_ep *ep, struct moek_registry *registr
 	forward.input.columns += rank == 1;
 	status = moek_ep_forward(layer, workspace, &forward, &error);
 	expect_told(status, &error, MOEK_BAD_ARGUMENT, 1, "input has another number");
+	forward = my_forward(&data);
+	forward.input.space = rank == 2;
+	status = moek_ep_forward(layer, workspace, &forward, &error);
+	expect_told(status, &error, MOEK_BAD_ARGUMENT, 2, "input is on a device");
 	forward = my_forward(&data);
 	status = moek_ep_forward(layer, workspace, &forward, &error);
 	expect(status == MOEK_OK, "%s", error.text);
