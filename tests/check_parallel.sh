@@ -134,8 +134,8 @@ END
 run() {
 	on=$1
 	shift
-	timeout 60 "mpirun.$mpi" -n "$on" "$MOEK_TEST_BUILD/tools/moek" run "$@" \
-		--config "$work/moek.ini" --threads 1 --parallel experts
+	timeout 60 "mpirun.$mpi" -n "$on" "$MOEK_TEST_BUILD/tools/moek" run \
+		--config "$work/moek.ini" --threads 1 --parallel experts "$@"
 }
 for model in tiny-qwen3moe-ct-sym-g32 tiny-gptoss-mxfp4; do
 	folder=$MOEK_TEST_SOURCE/fixtures/checkpoints/$model
@@ -145,6 +145,16 @@ for model in tiny-qwen3moe-ct-sym-g32 tiny-gptoss-mxfp4; do
 		shows "$out" '^4 layers agree with ' 'and says so'
 		check 'once' is "$(printf '%s\n' "$out" | grep -c ' agree with ')" 1
 	done
+	for ranks in 2 4; do
+		exits 0 "$model in shards on $ranks ranks agrees with the oracle" \
+			run $ranks "$folder" --against "$folder/expected/oracle.safetensors" \
+			--parallel experts,tensor=$ranks
+		shows "$out" '^4 layers agree with ' 'and says so'
+	done
+	exits 0 "$model in 2 groups of 2 shards, fp8 on the wire, agrees" \
+		run 4 "$folder" --against "$folder/expected/oracle.safetensors" \
+		--parallel experts,tensor=2,wire=fp8,combine=ranks
+	shows "$out" '^rows travelled in fp8: e4m3' 'and says what travelled'
 	exits 0 "$model in JSON" run 3 "$folder" --json --layer 1
 	check 'has all ranks' is "$(json ranks.2.rank)" 2
 	all=$(($(json ranks.0.weight_bytes_read) + $(json ranks.1.weight_bytes_read) + \
@@ -159,6 +169,43 @@ exits 1 'a backend that nobody has' run 2 "$folder" --backend 'require nobody'
 shows "$err" '^moek: rank 0 of 2: nobody, which is required' 'is refused on all ranks'
 exits 2 'more ranks than experts' run 9 "$folder"
 shows "$err" '9 ranks for 8 experts' 'are refused'
+for wrong in 'tensor=2' 'experts,tensor=0' 'experts,tensor=x' 'experts,wire=fp4' 'experts,'; do
+	exits 2 "--parallel $wrong" "$MOEK_TEST_BUILD/tools/moek" run . --parallel "$wrong"
+done
+exits 2 'shards that do not divide the ranks' run 3 "$folder" --parallel experts,tensor=2
+shows "$err" '^moek: run: tensor=2 does not divide 3 ranks' 'are refused'
+
+# ---- moek bench --parallel ----
+
+bench() {
+	on=$1
+	shift
+	timeout 60 "mpirun.$mpi" -n "$on" "$MOEK_TEST_BUILD/tools/moek" bench --shape tiny \
+		--config "$work/moek.ini" --repetitions 2 --tokens 1,48 "$@"
+}
+exits 0 'bench --parallel succeeds' bench 4 --parallel experts --scheme int4,mxfp4 --json
+check 'on 1, 2 and 4 ranks' is "$(for i in 0 1 2 3 4 5; do json results.$i.ranks; done | tr '\n' ' ')" '1 1 2 2 4 4 '
+check 'for every scheme' is "$(json results.#) $(json results.11.scheme)" '12 mxfp4'
+check 'and sends nothing to itself' is "$(json results.1.bytes_sent)" 0
+# 48 tokens of 256 bf16, 4 of 16 experts: up to 528 bytes for each pair, 1024 for each slot
+check 'but rows and slots to others' awk -v bytes="$(json results.5.bytes_sent)" 'BEGIN {
+	exit !(bytes > 48 * 2 * 1024 && bytes < 48 * (3 * 528 + 4 * 1024)) }'
+check 'the loaded rank has the mean or more' awk -v load="$(json results.5.load)" 'BEGIN {
+	exit !(load >= 1 && load < 4) }'
+check 'and computes for a share of the time' awk -v share="$(json results.1.slowest_share)" 'BEGIN {
+	exit !(share > 0 && share <= 1) }'
+plain=$(json results.5.bytes_sent)
+exits 0 'bench --parallel with shards and fp8' bench 4 --parallel experts,tensor=2,wire=fp8
+shows "$out" '^4 ranks of .* fp8 .*slots come back; experts and tensor shards$' 'says so'
+check 'once' is "$(printf '%s\n' "$out" | grep -c 'speed-up$')" 1
+shows "$out" '^tiny +int4 g32 +a16 +[a-z0-9.]+ +48 +2 .* 1\.00$' 'from the fewest ranks'
+exits 0 'bench in fp8' bench 4 --parallel experts,wire=fp8 --json
+# the same routing, twice: 512 bytes of a row become 260
+check 'sends fewer bytes for the same rows' awk -v a="$plain" -v b="$(json results.5.bytes_sent)" 'BEGIN {
+	exit !(b < a && (a - b) % 126 == 0) }'
+exits 2 'bench --parallel --compare' bench 2 --parallel experts --compare cpu,emulation
+exits 1 'bench without room' bench 2 --parallel experts --shape deepseek-v3 --memory 1
+shows "$err" 'deepseek-v3 int4 g32: 2 ranks need about [0-9.]+ GiB each' 'says how much it needs'
 exits 2 'an unknown axis' "$MOEK_TEST_BUILD/tools/moek" run . --parallel rows
 exits 2 'a part of a part' "$MOEK_TEST_BUILD/tools/moek" run . --parallel experts --shard 0/2
 done_testing

@@ -82,7 +82,10 @@ static const char bench_text[] =
 	"of it. The limit is the one that would take longest: reading the weights\n"
 	"of the experts hit, or 6 * hidden * intermediate * tokens * top_k\n"
 	"operations at the peak of int8, bf16 or fp32, whichever is the fastest\n"
-	"that the activations allow. share is the limit's time over ours.\n";
+	"that the activations allow. share is the limit's time over ours.\n"
+	"\n"
+	"Under mpirun, --parallel experts times layers on 1, 2, 4 ... ranks in\n"
+	"place of this: bytes sent, the slowest rank, the speed-up.\n";
 
 static const char bench_load_text[] =
 	"Times how the expert layers of the folder CHECKPOINT are decoded and\n"
@@ -298,7 +301,7 @@ static int run_command(const struct command *command, int argc, char **argv)
 
 	if (code == TOOL_DONE)
 		code = help ? print_help(command)
-		       : options.parallel != NULL
+		       : options.parallel
 		               ? ranks_run(command, &options, arguments)
 		               : command->run(&options);
 	options_free(&options);

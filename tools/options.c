@@ -134,8 +134,8 @@ static const struct line {
 	                   "what rank R of N tensor-parallel ranks holds" },
 	[OPTION_EXPERTS] = { "experts", "LIST", CHOICES | COMMAND_RUN | COMMAND_INSPECT,
 	                     "these experts alone: 0-7, 0,5,9 or 0-63/4" },
-	[OPTION_PARALLEL] = { "parallel", "experts", COMMAND_RUN,
-	                      "share experts among the ranks of an MPI job" },
+	[OPTION_PARALLEL] = { "parallel", "experts[,...]", COMMAND_RUN | COMMAND_BENCH,
+	                      "share experts among MPI ranks; tensor=T, wire=fp8" },
 	[OPTION_RANKS] = { "ranks", "N", COMMAND_PLACE | COMMAND_INSPECT,
 	                   "what each of so many ranks would hold" },
 	[OPTION_TRACE] = { "trace", "FILE", COMMAND_PLACE | COMMAND_INSPECT,
@@ -323,14 +323,40 @@ static int take_layer(const char *text, struct options *options)
 	return code;
 }
 
+/** One part of --parallel: 1, or 0 when it makes no sense. */
+static int take_axis(const char *text, size_t length, struct options *options)
+{
+	uint64_t shards;
+
+	if (length == 7 && strncmp(text, "experts", length) == 0) {
+		options->parallel = 1;
+	} else if (length == 8 && strncmp(text, "wire=fp8", length) == 0) {
+		options->wire = 1;
+	} else if (length == 13 && strncmp(text, "combine=ranks", length) == 0) {
+		options->combine = 1;
+	} else if (length > 7 && strncmp(text, "tensor=", 7) == 0 &&
+	           parse_digits(text + 7, text + length, 4096, &shards) && shards > 0) {
+		options->tensor = (uint32_t)shards;
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
 static int take_parallel(const char *text, struct options *options)
 {
-	if (strcmp(text, "experts") != 0) {
-		tool_say("--parallel %s: not experts", text);
-		return TOOL_USAGE;
-	}
-	options->parallel = text;
-	return TOOL_DONE;
+	const char *at = text;
+
+	options->parallel = options->tensor = options->wire = options->combine = 0;
+	for (size_t length; take_axis(at, length = strcspn(at, ","), options);
+	     at += length + 1)
+		if (at[length] == '\0' && options->parallel)
+			return TOOL_DONE;
+		else if (at[length] == '\0')
+			break;
+	tool_say("--parallel %s: not experts[,tensor=T][,wire=fp8][,combine=ranks]",
+	         text);
+	return TOOL_USAGE;
 }
 
 static int take_option(enum option_id option, const char *value,
@@ -566,8 +592,17 @@ int options_parse(const struct command *command, int argc, char **argv,
 		}
 		code = take_option((enum option_id)found, optarg, options_out);
 	}
-	return code == TOOL_DONE ? check_operands(command, argc, argv, options_out)
-	                         : code;
+	if (code == TOOL_DONE)
+		code = check_operands(command, argc, argv, options_out);
+	if (code == TOOL_DONE && options_out->parallel &&
+	    (options_out->experts != NULL || options_out->shards > 0)) {
+		tool_say(
+			"%s: --parallel says what each rank holds: not with --shard or "
+			"--experts",
+			command->name);
+		code = TOOL_USAGE;
+	}
+	return code;
 }
 
 void options_free(struct options *options)

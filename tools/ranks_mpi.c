@@ -3,6 +3,7 @@
 
 #include "tools/ranks.h"
 
+#include "tools/bench_mpi.h"
 #include "tools/numbers.h"
 
 #include <limits.h>
@@ -23,6 +24,7 @@ struct mpi_ranks {
 	struct ranks table;
 	struct moek_ep *ep;
 	struct done done;
+	int fp8;
 };
 
 /** What work->parallel is. */
@@ -96,6 +98,8 @@ static int32_t create(struct ranks *ranks, struct work *work, struct parallel *p
 	const struct moek_problem problem = whole_problem(ranks, work);
 	const struct moek_ep_layer_options options = {
 		.struct_size = MOEK_INIT(EP_LAYER_OPTIONS),
+		.combine = work->options->combine,
+		.wire = work->options->wire,
 		.problem = &problem,
 		.request = work->options->backend,
 		.label = work->name,
@@ -258,7 +262,9 @@ static void report(struct ranks *ranks, struct writer *writer)
 {
 	if (writer != NULL)
 		writer_open(writer, "ranks", '[');
-	else
+	else if (of(ranks)->fp8)
+		puts("\nrows travelled in fp8: e4m3, e8m0 for each 128 columns");
+	if (writer == NULL)
 		puts("\nrank  experts    MiB read      slots  rows sent     KiB sent   "
 		     "  "
 		     "computed      waited");
@@ -309,7 +315,19 @@ int ranks_run(const struct command *command, struct options *options, char **arg
 			MPI_Abort(MPI_COMM_WORLD, TOOL_REFUSED);
 	}
 	options->ranks = &ranks.table;
-	code = command->run(options);
+	ranks.fp8 = options->wire == MOEK_WIRE_FP8;
+	if (options->tensor > 1 && ranks.table.count % (int)options->tensor != 0) {
+		tool_say("%s: tensor=%u does not divide %d ranks", command->name,
+		         options->tensor, ranks.table.count);
+		MPI_Finalize();
+		return TOOL_USAGE;
+	}
+	if (options->tensor > 1 && command->bit == COMMAND_RUN) {
+		options->shards = options->tensor;
+		options->shard = (uint32_t)ranks.table.rank % options->tensor;
+	}
+	code = command->bit == COMMAND_BENCH ? bench_ranks(options)
+	                                     : command->run(options);
 	fflush(stdout);
 	MPI_Finalize();
 	return code;

@@ -178,8 +178,8 @@ static void report(struct run *run, const struct outcome *outcome)
 	}
 }
 
-static int32_t judge_against(struct work *work, struct outcome *outcome,
-                             struct moek_error *error_out)
+static int32_t judge_against(const struct run *run, struct work *work,
+                             struct outcome *outcome, struct moek_error *error_out)
 {
 	struct moek_numerics numerics = { .struct_size = MOEK_INIT(NUMERICS) };
 	struct routed routed = {
@@ -202,8 +202,12 @@ static int32_t judge_against(struct work *work, struct outcome *outcome,
 		return tool_error(error_out, status, "%s: no declared arithmetic",
 		                  work->name);
 	if (work->parallel != NULL) /* slots are asked for one by one, then summed */
-		numerics.terms += work->problem.top_k;
+		numerics.terms += work->problem.top_k * work->problem.shards;
 	allowance = derive_allowance(&work->problem, &numerics, work->expected.type);
+	if (run->options->wire != 0) /* E4M3 */
+		allowance.per_magnitude += 0x1p-4;
+	if (run->options->combine != 0) /* each rank's sum is rounded */
+		allowance.per_magnitude += unit_roundoff(work->problem.output_type);
 	outcome->outputs = compare_outputs(&allowance, &output, work->expected.output,
 	                                   work->magnitudes);
 	outcome->routing_known = work->expected.logits != NULL;
@@ -254,7 +258,7 @@ static int32_t judge(struct run *run, struct work *work, struct moek_error *erro
 	outcome.wants_shadow = run->options->shadow != 0 && !is_reference(work->shown);
 
 	if (outcome.compared)
-		status = judge_against(work, &outcome, error_out);
+		status = judge_against(run, work, &outcome, error_out);
 	else
 		judge_random(work, &outcome);
 	if (status == MOEK_OK)
@@ -375,19 +379,13 @@ int command_run(const struct options *options)
 	int code = TOOL_DONE;
 
 	if (options->against != NULL &&
-	    (options->experts != NULL || options->shards > 1)) {
+	    (options->experts != NULL ||
+	     (options->shards > 1 && options->tensor <= 1))) {
 		tool_say("run: --shard and --experts give a part of each sum: not with "
 		         "--against");
 		return TOOL_USAGE;
 	}
-	if (options->parallel != NULL &&
-	    (options->experts != NULL || options->shards > 1)) {
-		tool_say("run: --parallel says what each rank holds: not with --shard "
-		         "or "
-		         "--experts");
-		return TOOL_USAGE;
-	}
-	if (options->parallel != NULL && options->capsule != NULL) {
+	if (options->parallel && options->capsule != NULL) {
 		tool_say("run: a capsule is of one process: not with --parallel");
 		return TOOL_USAGE;
 	}
@@ -397,6 +395,9 @@ int command_run(const struct options *options)
 		writer_open(&run.writer, NULL, '{');
 		writer_string(&run.writer, "checkpoint", options->checkpoint);
 		writer_string(&run.writer, "against", options->against);
+		if (options->parallel)
+			writer_string(&run.writer, "wire",
+			              options->wire != 0 ? "fp8" : "as_is");
 	}
 	if (run_all(&run, &error) != MOEK_OK) {
 		fflush(stdout);

@@ -170,15 +170,17 @@ static int32_t check_layers(const struct options *options,
 	                  options->checkpoint, info.number);
 }
 
-/** The experts of this rank, as moek_ep_layer_create() deals them out. */
-static int32_t map_rank(const struct ranks *ranks, uint64_t experts,
+/** The experts of this rank, or of its group of @shards ranks, as
+ * moek_ep_layer_create() deals them out. */
+static int32_t map_rank(const struct ranks *ranks, uint32_t shards, uint64_t experts,
                         struct session *session, struct moek_error *error_out)
 {
 	const struct moek_placing placing = {
 		.struct_size = MOEK_INIT(PLACING),
 		.experts = experts,
-		.ranks = (uint64_t)ranks->count,
+		.ranks = (uint64_t)ranks->count / (shards > 1 ? shards : 1),
 	};
+	uint64_t group = (uint64_t)ranks->rank / (shards > 1 ? shards : 1);
 	uint8_t *placement = calloc(experts, placing.ranks);
 	int32_t status = placement == NULL
 	                         ? tool_error(error_out, MOEK_NO_MEMORY,
@@ -186,14 +188,15 @@ static int32_t map_rank(const struct ranks *ranks, uint64_t experts,
 	                         : moek_place(&placing, placement, NULL, error_out);
 
 	for (uint64_t e = 0; status == MOEK_OK && e < experts; e++)
-		session->expert_map[e] = placement[(uint64_t)ranks->rank * experts + e]
+		session->expert_map[e] = placement[group * experts + e]
 		                                 ? (int32_t)session->experts_local++
 		                                 : -1;
 	free(placement);
 	if (status == MOEK_OK && placing.ranks > experts)
 		return tool_error(error_out, MOEK_BAD_ARGUMENT,
-		                  "%llu ranks for %llu experts: start fewer",
+		                  "%llu ranks%s for %llu experts: start fewer",
 		                  (unsigned long long)placing.ranks,
+		                  shards > 1 ? " or groups" : "",
 		                  (unsigned long long)experts);
 	return status;
 }
@@ -212,7 +215,8 @@ static int32_t read_experts(const struct options *options, struct session *sessi
 		return tool_error(error_out, MOEK_NO_MEMORY,
 		                  "no memory for a map of experts");
 	if (options->ranks != NULL)
-		return map_rank(options->ranks, problem.experts, session, error_out);
+		return map_rank(options->ranks, options->shards, problem.experts,
+		                session, error_out);
 	return moek_expert_map_parse(options->experts, problem.experts,
 	                             session->expert_map, &session->experts_local,
 	                             error_out);

@@ -57,7 +57,9 @@ struct options {
 	const char *cases, *reference;
 	uint64_t time_limit, report;
 	uint32_t reproduces, in_process;
-	const char *parallel; /* "experts", or NULL */
+	/* --parallel experts,tensor=T,wire=fp8,combine=ranks: */
+	uint32_t parallel; /* 1: given */
+	uint32_t tensor, wire, combine; /* 0: not said; enums of moek/parallel.h */
 	/* of place and inspect: */
 	const char *trace;
 	uint64_t ranks_wanted, most;
