@@ -70,6 +70,7 @@ exits 0 'bench prints a table' bench --tokens 2 --threads 1 --compare cpu,emulat
 	--scheme mxfp4 --routing skewed
 shows "$out" '^threads +read GB/s +int8 Gop/s' 'below the probes'
 shows "$out" '^tiny +mxfp4 +a16 +emulation\.any +2 +1 .*, [0-9.]+ times cpu\.' 'and compares'
+shows "$out" '; [0-9]+ CPUs?, [0-9]+ nodes?, last cache ' 'below the machine, its nodes counted'
 exits 0 'without --threads there are one and all' bench --tokens 1 --json
 check 'of them' [ "$(json results.0.threads)" = 1 ]
 exits 0 'bench load succeeds' "$moek" bench load "$qwen" --layers 1-2 --threads 1,2 \

@@ -396,6 +396,38 @@ START_TEST(big_memory_is_not_touched)
 }
 END_TEST
 
+/* Is the mapping that holds @address asked to be of huge pages? -1: not said. */
+static int asks_for_huge_pages(uintptr_t address)
+{
+	FILE *maps = fopen("/proc/self/smaps", "re");
+	int inside = 0, asks = -1;
+	char line[1024];
+
+	ck_assert_ptr_nonnull(maps);
+	while (asks < 0 && fgets(line, sizeof(line), maps) != NULL) {
+		unsigned long first, last;
+
+		if (sscanf(line, "%lx-%lx ", &first, &last) == 2)
+			inside = address >= first && address < last;
+		else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+			asks = strstr(line, " hg") != NULL;
+	}
+	fclose(maps);
+	return asks;
+}
+
+START_TEST(big_memory_asks_for_huge_pages)
+{
+	uint8_t *big = moek_memory_alloc(8 << 20, 64);
+
+	ck_assert_ptr_nonnull(big);
+	ck_assert_uint_eq((uintptr_t)big % (2 << 20), 0);
+	if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0)
+		ck_assert_int_eq(asks_for_huge_pages((uintptr_t)big), 1);
+	moek_memory_free(big);
+}
+END_TEST
+
 START_TEST(memory_that_cannot_be_had_is_null)
 {
 	ck_assert_ptr_null(moek_memory_alloc(0, 64));
@@ -429,6 +461,7 @@ int main(void)
 	tcase_add_test(tests, destroy_takes_null);
 	tcase_add_test(tests, memory_is_aligned_and_whole);
 	tcase_add_test(tests, big_memory_is_not_touched);
+	tcase_add_test(tests, big_memory_asks_for_huge_pages);
 	tcase_add_test(tests, memory_that_cannot_be_had_is_null);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "tools/machine.h"
+#include "tools/nodes.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -96,6 +97,7 @@ void machine_read(struct machine *machine_out)
 	machine_out->cpus = 1;
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
 		machine_out->cpus = (uint64_t)CPU_COUNT(&set);
+	machine_out->nodes = nodes_count("/sys/devices/system/node");
 	machine_out->last_cache_bytes = last_cache();
 	machine_out->memory_bytes = find_number("/proc/meminfo", "MemTotal", 0);
 	machine_out->available_bytes = available();
@@ -107,8 +109,9 @@ void machine_print(const struct machine *machine)
 	if (machine->family != 0)
 		printf(", family %llu, model %llu", (unsigned long long)machine->family,
 		       (unsigned long long)machine->model);
-	printf("; %llu CPUs, last cache %.1f MiB, memory %.1f GiB\n",
-	       (unsigned long long)machine->cpus,
+	printf("; %llu CPUs, %llu node%s, last cache %.1f MiB, memory %.1f GiB\n",
+	       (unsigned long long)machine->cpus, (unsigned long long)machine->nodes,
+	       machine->nodes == 1 ? "" : "s",
 	       (double)machine->last_cache_bytes / 0x1p20,
 	       (double)machine->memory_bytes / 0x1p30);
 }
@@ -120,6 +123,7 @@ void machine_write(struct writer *writer, const struct machine *machine)
 	writer_number(writer, "family", machine->family);
 	writer_number(writer, "model", machine->model);
 	writer_number(writer, "cpus", machine->cpus);
+	writer_number(writer, "nodes", machine->nodes);
 	writer_number(writer, "last_cache_bytes", machine->last_cache_bytes);
 	writer_number(writer, "memory_bytes", machine->memory_bytes);
 	writer_close(writer, '}');

@@ -8,8 +8,9 @@
 struct machine {
 	char name[64];
 	uint64_t family,
-		model; /* as CPUID counts them; 0 where there is no such thing */
-	uint64_t cpus; /* that this process may use */
+		model;  /* as CPUID counts them; 0 where there is no such thing */
+	uint64_t cpus;  /* that this process may use */
+	uint64_t nodes; /* that these processors belong to */
 	uint64_t last_cache_bytes;
 	uint64_t memory_bytes;    /* all of it */
 	uint64_t available_bytes; /* without swapping, and within the limit of the
