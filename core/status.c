@@ -183,6 +183,7 @@ static const struct rule {
 	{ MOEK_RULE_INDEX_RANGE, "index_range", VALUE_NUMBER, NULL },
 	{ MOEK_RULE_DEPENDENCY, "dependency", VALUE_NONE, "not installed" },
 	{ MOEK_RULE_INVALID, "invalid", VALUE_NUMBER, NULL },
+	{ MOEK_RULE_EXCEPTION, "exception", VALUE_NONE, "an exception in the plugin" },
 	{ MOEK_RULE_WORKSPACE, "workspace", VALUE_NUMBER, NULL },
 	{ MOEK_RULE_MEMORY, "memory", VALUE_NONE, "out of memory" },
 	{ MOEK_RULE_CREATE, "create", VALUE_NONE, "create() failed" },

@@ -317,6 +317,11 @@ static const struct reason {
 	  "a group of no columns ...",
 	  "The text names the field, what it says and what it must.",
 	  "Mend the checkpoint's config.json, or what the program filled in." },
+	{ MOEK_RULE_EXCEPTION,
+	  "The plugin is written in C++, and a question to it ended in an exception, which "
+	  "its wrapper caught.",
+	  "The note is what the exception says.",
+	  "Report it to the plugin's author; meanwhile another backend runs." },
 	/* ---- resources and running ---- */
 	{ MOEK_RULE_WORKSPACE,
 	  "The scratch memory does not fit, or, with checks on, a backend wrote "

@@ -204,6 +204,7 @@ enum moek_rule {
 	MOEK_RULE_INDEX_RANGE = 831,      /* a size overflows the backend's indices */
 	MOEK_RULE_DEPENDENCY = 832,       /* something the backend needs is not installed */
 	MOEK_RULE_INVALID = 833,          /* the problem contradicts itself: names the field */
+	MOEK_RULE_EXCEPTION = 834,        /* a question of the plugin ended in an exception: see the note */
 	MOEK_RULE_WORKSPACE = 901,        /* the workspace does not fit, or was broken */
 	MOEK_RULE_MEMORY = 902,
 	MOEK_RULE_CREATE = 903,           /* create() said no after five yeses */
