@@ -171,6 +171,16 @@ static const struct command commands[] = {
 	  "Writes the folder NAME: NAME.c, a small backend that passes moek verify,\n"
 	  "a Makefile, and files for autotools. It builds against an installed moek.\n",
 	  COMMAND_NEW_PLUGIN, 1, command_new_plugin },
+	{ "doctor", "[REPORT.json]", "look in the world for what a report complains of",
+	  "Takes what `moek explain --json` or `moek list --open --json` printed, or "
+	  "asks\n"
+	  "by itself, and for each backend that is missing, broken, unusable or "
+	  "failed\n"
+	  "prints the cause, what of it can be seen here, and what to do: libraries,\n"
+	  "device files and their groups, containers, machines of files, owners, "
+	  "ages.\n"
+	  "Exits 0 when nothing is wrong, 1 when something is.\n",
+	  COMMAND_DOCTOR, 0, command_doctor },
 	{ "reasons", "[REASON]", "why a backend was not used, and what to do about it",
 	  "Prints each reason that a refusal can have, or the one whose number or\n"
 	  "name is REASON: its cause, how to see it, and how to mend it.\n",

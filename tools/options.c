@@ -13,7 +13,8 @@
 #define ALL                                                                            \
 	(COMMAND_LIST | CHOICES | COMMAND_INSPECT | COMMAND_RUN |                      \
 	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_PLACE |            \
-	 COMMAND_VERIFY | COMMAND_REASONS | COMMAND_NEW_PLUGIN | COMMAND_REPLAY)
+	 COMMAND_VERIFY | COMMAND_REASONS | COMMAND_NEW_PLUGIN | COMMAND_REPLAY |      \
+	 COMMAND_DOCTOR)
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
@@ -29,6 +30,7 @@ enum option_id {
 	OPTION_TIME_LIMIT,
 	OPTION_REPORT,
 	OPTION_OPEN,
+	OPTION_ROOT,
 	OPTION_PROBLEM,
 	OPTION_AGAINST,
 	OPTION_MAN,
@@ -85,6 +87,8 @@ static const struct line {
 	                     "threads; as many as allowed by default" },
 	[OPTION_OPEN] = { "open", NULL, COMMAND_LIST,
 	                  "open the plugins: which cards there are, who can run" },
+	[OPTION_ROOT] = { "root", "DIR", COMMAND_DOCTOR,
+	                  "look below DIR in place of /: a container's, a test's" },
 	[OPTION_CASE] = { "case", "GLOB", COMMAND_VERIFY,
 	                  "only cases whose name matches; S.*, 'N.mxfp4*' ..." },
 	[OPTION_REPRODUCE] = { "reproduce", "SEED", COMMAND_VERIFY,
@@ -378,6 +382,9 @@ static int take_option(enum option_id option, const char *value,
 		return TOOL_DONE;
 	case OPTION_THREADS:
 		return parse_number("threads", value, 1, 4096, &options->threads);
+	case OPTION_ROOT:
+		options->root = value;
+		return TOOL_DONE;
 	case OPTION_OPEN:
 		options->open = 1;
 		return TOOL_DONE;
@@ -528,7 +535,8 @@ static int check_operands(const struct command *command, int argc, char **argv,
 		options->checkpoint = argv[optind++];
 		left--;
 	}
-	if (left > 0 && command->bit == COMMAND_REASONS) {
+	if (left > 0 &&
+	    (command->bit == COMMAND_REASONS || command->bit == COMMAND_DOCTOR)) {
 		options->reason = argv[optind++];
 		left--;
 	}

@@ -3,6 +3,7 @@
  * manual's page moek-reasons(7) is printed from the same table. */
 #include "config.h"
 
+#include "tools/doctor.h"
 #include "tools/tool.h"
 #include "tools/writer.h"
 
@@ -418,6 +419,17 @@ static int is_wanted(const struct reason *reason, const char *wanted)
 	snprintf(number, sizeof(number), "%u", reason->rule);
 	return wanted == NULL || strcmp(wanted, number) == 0 ||
 	       strcmp(wanted, moek_rule_name(reason->rule)) == 0;
+}
+
+const char *reason_of(const char *rule, const char **fix_out)
+{
+	for (size_t i = 0; i < REASONS; i++) {
+		if (strcmp(moek_rule_name(reasons[i].rule), rule) != 0)
+			continue;
+		*fix_out = reasons[i].fix;
+		return reasons[i].cause;
+	}
+	return "";
 }
 
 int command_reasons(const struct options *options)

@@ -34,7 +34,8 @@ struct options {
 	const char *against;
 	const char *family_file;
 	const char *to;
-	const char *reason;
+	const char *reason; /* of reasons; of doctor: the report */
+	const char *root;   /* of doctor */
 	const char *experts;    /* local ones */
 	uint32_t shard, shards; /* 0 of 0: the whole */
 	uint64_t threads, tokens, seed;
@@ -94,10 +95,12 @@ enum {
 	COMMAND_REASONS = 1024,
 	COMMAND_NEW_PLUGIN = 2048,
 	COMMAND_LOCK = 4096,
-	COMMAND_REPLAY = 8192
+	COMMAND_REPLAY = 8192,
+	COMMAND_DOCTOR = 16384
 };
 
 int command_new_plugin(const struct options *options);
+int command_doctor(const struct options *options);
 int command_reasons(const struct options *options);
 int command_verify(const struct options *options); /* verify/verify.c */
 /* list.c, explain.c (lock too), inspect.c, run.c, bench.c, load.c, convert.c: each returns an exit
