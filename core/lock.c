@@ -52,6 +52,26 @@ static void write_device(const struct moek_device *device, FILE *to)
 	fprintf(to, "%s %s", moek_device_kind_name(device->kind), device->arch);
 }
 
+/** Everybody's reason, a line each, begun with blanks: they explain a choice that
+ * differs, and are no difference by themselves. */
+static void write_reasons(const struct moek_choice *choice, FILE *to)
+{
+	for (size_t i = 0; i < choice->count; i++) {
+		const struct moek_entrant *entrant = &choice->entrants[i];
+		char line[960];
+
+		snprintf(line, sizeof(line), "  %s %s%s%s%s%s", entrant->name,
+		         moek_state_name(entrant->state),
+		         entrant->found[0] != '\0' ? ": " : "", entrant->found,
+		         entrant->accepted[0] != '\0' ? ", accepted: " : "",
+		         entrant->accepted);
+		for (char *c = line; *c != '\0'; c++)
+			if ((unsigned char)*c < 0x20)
+				*c = ' '; /* a loader's words may have several lines */
+		fprintf(to, "%s\n", line);
+	}
+}
+
 static void write_choice(const struct moek_choice *choice, FILE *to)
 {
 	write_question(choice, to);
@@ -64,6 +84,7 @@ static void write_choice(const struct moek_choice *choice, FILE *to)
 		fputs("nobody", to);
 	}
 	fputc('\n', to);
+	write_reasons(choice, to);
 }
 
 static void write_plugins(const struct moek_registry *registry, FILE *to)
@@ -195,10 +216,21 @@ static int32_t read_text(struct moek_lock *lock, struct moek_error *error_out)
 	return MOEK_OK;
 }
 
+static int is_choice(const char *line)
+{
+	return strncmp(line, "choice ", 7) == 0;
+}
+
+static int is_reason(const char *line)
+{
+	return line[0] == ' ';
+}
+
 static int32_t split(struct moek_lock *lock, struct moek_error *error_out)
 {
 	static const char *const kinds[] = { "moek ",   "host ",    "device ",
-		                             "plugin ", "setting ", "choice " };
+		                             "plugin ", "setting ", "choice ",
+		                             "  " };
 	unsigned number = 1;
 	char *rest, *line = strtok_r(lock->text, "\n", &rest);
 
@@ -213,9 +245,9 @@ static int32_t split(struct moek_lock *lock, struct moek_error *error_out)
 		number++;
 		if (line[0] == '#')
 			continue;
-		while (kind < 6 && strncmp(line, kinds[kind], strlen(kinds[kind])) != 0)
+		while (kind < 7 && strncmp(line, kinds[kind], strlen(kinds[kind])) != 0)
 			kind++;
-		if (kind == 6)
+		if (kind == 7)
 			return moek_fail(error_out, MOEK_BAD_FILE, 0,
 			                 "%s:%u: '%.40s' is no line of a lock",
 			                 lock->path, number, line);
@@ -248,11 +280,6 @@ int32_t moek_lock_read(const char *path, struct moek_lock **lock_out,
 }
 
 /* ---- comparing ---- */
-
-static int is_choice(const char *line)
-{
-	return strncmp(line, "choice ", 7) == 0;
-}
 
 /** Among the lines of @text, each ended by a newline? */
 static int text_has(const char *text, const char *line)
@@ -295,7 +322,8 @@ int32_t moek_lock_hold(const struct moek_lock *lock, struct moek_registry *regis
 	if (text == NULL)
 		return moek_fail_memory(error_out, "lock");
 	for (size_t i = 0; i < lock->count; i++)
-		if (!is_choice(lock->lines[i]) && !text_has(text, lock->lines[i])) {
+		if (!is_choice(lock->lines[i]) && !is_reason(lock->lines[i]) &&
+		    !text_has(text, lock->lines[i])) {
 			moek_log_write(log, MOEK_LOG_ERROR, "locked: %s",
 			               lock->lines[i]);
 			differences++;
@@ -314,18 +342,42 @@ int32_t moek_lock_hold(const struct moek_lock *lock, struct moek_registry *regis
 	return differences == 0 ? MOEK_OK : refuse(lock, differences, error_out);
 }
 
+/** The reasons below line @choice of the lock, and those of @text, as far as they are
+ * on one side only. */
+static void log_reasons(const struct moek_lock *lock, size_t choice, const char *text,
+                        struct moek_log *log)
+{
+	size_t end = choice + 1;
+
+	for (; end < lock->count && is_reason(lock->lines[end]); end++)
+		if (!text_has(text, lock->lines[end]))
+			moek_log_write(log, MOEK_LOG_ERROR, "locked: %s",
+			               lock->lines[end]);
+	while (*text != '\0') {
+		const struct moek_lock below = { .lines = lock->lines + choice + 1,
+			                         .count = end - choice - 1 };
+		size_t length = strcspn(text, "\n");
+
+		if (!lock_has(&below, text, length))
+			moek_log_write(log, MOEK_LOG_ERROR, "found:  %.*s", (int)length,
+			               text);
+		text += length + 1;
+	}
+}
+
 int32_t moek_lock_hold_choice(const struct moek_lock *lock,
                               const struct moek_choice *choice,
                               struct moek_error *error_out)
 {
 	struct moek_log *log = moek_registry_log(choice->registry);
-	char *line = render("", NULL, &choice, 1);
+	char *line = render("", NULL, &choice, 1), *reasons;
 	int32_t status = MOEK_OK;
 	size_t question;
 
 	if (line == NULL)
 		return moek_fail_memory(error_out, "lock");
-	line[strlen(line) - 1] = '\0'; /* its newline */
+	reasons = strchr(line, '\n');
+	*reasons++ = '\0';
 	question = (size_t)(strstr(line, ": ") - line) + 2;
 	for (size_t i = 0; i < lock->count && status == MOEK_OK; i++) {
 		if (strncmp(lock->lines[i], line, question) != 0 ||
@@ -333,6 +385,7 @@ int32_t moek_lock_hold_choice(const struct moek_lock *lock,
 			continue;
 		moek_log_write(log, MOEK_LOG_ERROR, "locked: %s", lock->lines[i]);
 		moek_log_write(log, MOEK_LOG_ERROR, "found:  %s", line);
+		log_reasons(lock, i, reasons, log);
 		status = refuse(lock, 1, error_out);
 	}
 	free(line);

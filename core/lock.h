@@ -2,7 +2,8 @@
 /*
  * What choices follow from, as lines of text: the library's version, the host, devices
  * told by a facts file, plugins by the hash of their files, settings; then a line for
- * each choice. A registry with the setting `lock` compares them and refuses to differ.
+ * each choice, and below it everybody's reason. A registry with the setting `lock`
+ * compares them and refuses to differ.
  */
 #ifndef MOEK_CORE_LOCK_H
 #define MOEK_CORE_LOCK_H

@@ -89,6 +89,15 @@ exits 1 'another choice than the locked one is refused' at explain --locked "$wo
 shows "$err" 'locked: choice .*: good_host\.any on host' 'with what was locked'
 shows "$err" 'found:  choice .*: emulation\.any on host' 'and what is found'
 shows "$out" 'emulation\.any +ready .*would run it, but another is locked' 'and the report says so'
+check 'and no reason, as all are the same' [ "$(printf '%s\n' "$err" | grep -Ec '(locked|found): ')" = 2 ]
+sed -E 's/^(  good_host\.first) ready.*/\1 refused: hidden 7/' "$lock" >"$work/reason.lock"
+check 'reasons are in the lock' grep -Eq '^  good_host\.[a-z]+ refused: hidden 7$' "$work/reason.lock"
+exits 0 'another reason alone is no difference' at explain --locked "$work/reason.lock"
+sed -i 's/auto: emulation\.any on host/auto: good_host.any on host/' "$work/reason.lock"
+exits 1 'it is told with a choice that differs' at explain --locked "$work/reason.lock"
+shows "$err" 'locked:   good_host\.[a-z]+ refused: hidden 7' 'as it was locked'
+shows "$err" 'found:    good_host\.[a-z]+ ready' 'and as it is found'
+check 'and no other' [ "$(printf '%s\n' "$err" | grep -Ec '(locked|found): ')" = 4 ]
 exits 0 'a problem that is not in the lock follows from the rest' at explain --locked "$lock" \
 	--activations int8
 
