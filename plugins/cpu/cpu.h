@@ -28,6 +28,8 @@ enum format {
 	INT4_ZERO_16, /* the same with zero points behind the scales */
 	INT4_ZERO_32,
 	INT4_ZERO_MANY,
+	INT8_ZERO_MANY, /* the same in bytes */
+	INT8_MANY,
 	MXFP4_PAIR, /* unit: 2 steps, two sets of scales */
 	ROWS_BF16,  /* unit: all steps, no head */
 	ROWS_F16,
@@ -55,9 +57,10 @@ struct int8_step {
 /**
  * One projection in the plugin's layout. A panel is one stream: units of [head][steps].
  * A step is 32 rows x 32 columns, read from its first line to its last, as the
- * processor's own prefetching likes it: for each 8 columns 32 dwords, one of each row,
- * the lowest nibble first. Unquantised, for each column the 32 rows; with bf16 for each
- * two columns, 8j + k and 8j + k + 4, 32 dwords that hold both.
+ * processor's own prefetching likes it: for each 8 columns, or 4 of int8, 32 dwords,
+ * one of each row, the lowest nibble or byte first. Unquantised, for each column the 32
+ * rows; with bf16 for each two columns, 8j + k and 8j + k + 4, 32 dwords that hold
+ * both.
  */
 struct layout {
 	uint32_t format;        /* enum format */
@@ -115,7 +118,8 @@ struct function {
 struct kernels {
 	uint32_t bf16; /* BY_BF16 is there */
 	void (*panel[ARITHMETICS][FORMATS][TILE])(struct panel *panel);
-	/** For up to MANY rows, each as far from the one before; NULL: there is none. */
+	/** For up to MANY rows, each as far from the one before; NULL: there is none.
+	 */
 	void (*many[ARITHMETICS][FORMATS])(struct panel *panel);
 	/** `count` values of `type` at @from to fp32. */
 	void (*widen)(uint32_t type, const void *from, uint64_t count, float *to);

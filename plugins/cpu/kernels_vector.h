@@ -92,7 +92,12 @@ INLINE vector scales_of(uint32_t type, const uint8_t *from)
 INLINE int has_zero(const enum format format)
 {
 	return format == INT4_ZERO_16 || format == INT4_ZERO_32 ||
-	       format == INT4_ZERO_MANY;
+	       format == INT4_ZERO_MANY || format == INT8_ZERO_MANY;
+}
+
+INLINE int is_int8(const enum format format)
+{
+	return format == INT8_MANY || format == INT8_ZERO_MANY;
 }
 
 INLINE int is_halved(const enum format format)
@@ -107,19 +112,21 @@ INLINE integers zeros_of(const enum format format, const uint8_t *from)
 	uint32_t i;
 
 	if (!has_zero(format))
-		return integers_of(8);
+		return integers_of(is_int8(format) ? 128 : 8);
 	for (i = 0; i < LANES; i++)
 		values[i] = from[i];
 	memcpy(&zeros, values, sizeof(zeros));
 	return zeros;
 }
 
-/* Nibble n of each dword: code - zero, or 2 * E2M1. */
+/* Nibble, or byte, n of each dword: code - zero, or 2 * E2M1. */
 INLINE integers weights_of(const enum format format, integers dwords, const uint32_t n,
                            integers zeros)
 {
 	integers code = dwords >> (int32_t)(4 * n) & 15, size, sign;
 
+	if (is_int8(format))
+		return (dwords >> (int32_t)(8 * n) & 255) - zeros;
 	if (format != MXFP4_PAIR)
 		return code - zeros;
 	/* 0 1 2 3 4 6 8 12: three jumps over the code itself */
@@ -140,7 +147,7 @@ INLINE vector floats_of(const enum format format, integers dwords, const uint32_
 	const __m512 symmetric = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2,
 	                                        3, 4, 5, 6, 7);
 
-	if (!has_zero(format))
+	if (!has_zero(format) && !is_int8(format))
 		return (vector)_mm512_permutexvar_ps(
 			_mm512_srli_epi32((__m512i)dwords, 4 * n),
 			format == MXFP4_PAIR ? doubled : symmetric);
@@ -191,12 +198,14 @@ INLINE void step_f32(struct pass *pass, const uint8_t *codes, const struct panel
                      const enum format format, const uint32_t j_first,
                      const uint32_t j_last)
 {
+	const uint32_t columns = is_int8(format) ? 4 : 8; /* of a line */
+
 	for (uint32_t j = j_first; j < j_last; j++) {
 		integers dwords[BLOCK];
 
 		UNROLL for (uint32_t v = 0; v < BLOCK; v++)
 			dwords[v] = dwords_at(codes, j, row + v * LANES);
-		UNROLL for (uint32_t n = 0; n < 8; n++)
+		UNROLL for (uint32_t n = 0; n < columns; n++)
 		{
 			vector weights[BLOCK];
 
@@ -208,7 +217,8 @@ INLINE void step_f32(struct pass *pass, const uint8_t *codes, const struct panel
 				float x;
 
 				memcpy(&x,
-				       panel->rows[t] + (step * STEP + 8 * j + n) * 4,
+				       panel->rows[t] +
+				               (step * STEP + columns * j + n) * 4,
 				       4);
 				UNROLL for (uint32_t v = 0; v < BLOCK; v++)
 					pass->parts[t][v] += weights[v] * x;
@@ -308,6 +318,7 @@ INLINE void run_pass(struct panel *panel, const uint32_t row, const uint32_t cou
 	const uint8_t *unit = panel->weights;
 	/* BY_INT8: the packed scale is halved already */
 	const int doubled = format == MXFP4_PAIR && !by_int8;
+	const uint64_t step_bytes = is_int8(format) ? 2 * STEP_BYTES : STEP_BYTES;
 	struct pass pass;
 
 	UNROLL for (uint32_t t = 0; t < count; t++)
@@ -336,8 +347,9 @@ INLINE void run_pass(struct panel *panel, const uint32_t row, const uint32_t cou
 			for (i = 0; i < steps; i++) {
 				if (row == 0)
 					prefetch(panel, step + i);
-				step_any(&pass, codes + i * STEP_BYTES, panel, step + i,
-				         row, count, format, by_int8, 0, 4);
+				step_any(&pass, codes + i * step_bytes, panel, step + i,
+				         row, count, format, by_int8, 0,
+				         is_int8(format) ? 8 : 4);
 				if (format == MXFP4_PAIR)
 					close_group(&pass, head, (uint32_t)i, layout,
 					            count, doubled);
@@ -345,7 +357,7 @@ INLINE void run_pass(struct panel *panel, const uint32_t row, const uint32_t cou
 			if (format != MXFP4_PAIR)
 				close_group(&pass, head, 0, layout, count, doubled);
 		}
-		unit += layout->head_bytes + steps * STEP_BYTES;
+		unit += layout->head_bytes + steps * step_bytes;
 	}
 	UNROLL for (uint32_t t = 0; t < count; t++)
 		UNROLL for (uint32_t v = 0; v < BLOCK; v++)
@@ -464,7 +476,10 @@ INLINE void run_panel(struct panel *panel, const uint32_t count,
 	EACH_COUNT(KERNEL, INT4_ZERO_32)                                               \
 	EACH_COUNT(KERNEL, INT4_ZERO_MANY)                                             \
 	EACH_COUNT(KERNEL, MXFP4_PAIR)
+/* Whatever fp32 alone multiplies. */
 #define EACH_ROWS(KERNEL)                                                              \
+	EACH_COUNT(KERNEL, INT8_MANY)                                                  \
+	EACH_COUNT(KERNEL, INT8_ZERO_MANY)                                             \
 	EACH_COUNT(KERNEL, ROWS_BF16)                                                  \
 	EACH_COUNT(KERNEL, ROWS_F16)                                                   \
 	EACH_COUNT(KERNEL, ROWS_F32)
@@ -477,7 +492,9 @@ INLINE void run_panel(struct panel *panel, const uint32_t count,
 		COUNTS(name, INT4_ZERO_16), COUNTS(name, INT4_ZERO_32),                \
 		COUNTS(name, INT4_ZERO_MANY), COUNTS(name, MXFP4_PAIR)
 #define ROWS_OF(name)                                                                  \
-	COUNTS(name, ROWS_BF16), COUNTS(name, ROWS_F16), COUNTS(name, ROWS_F32)
+	COUNTS(name, INT8_MANY), COUNTS(name, INT8_ZERO_MANY),                         \
+		COUNTS(name, ROWS_BF16), COUNTS(name, ROWS_F16),                       \
+		COUNTS(name, ROWS_F32)
 
 /* ---- rows of activations ---- */
 

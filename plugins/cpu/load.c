@@ -19,11 +19,13 @@ static uint64_t round_up(uint64_t a, uint64_t b)
 	return ceil_divide(a, b) * b;
 }
 
-static uint32_t int4_format(const struct moek_scheme *scheme, uint64_t columns)
+static uint32_t integer_format(const struct moek_scheme *scheme, uint64_t columns)
 {
 	uint64_t group = scheme->group_size;
 	uint32_t format = INT4_MANY;
 
+	if (scheme->weight == MOEK_INT8)
+		return scheme->zero_points ? INT8_ZERO_MANY : INT8_MANY;
 	/* a group that holds the whole row is one unit, whatever its size */
 	if (group == 16 && columns > 16)
 		format = INT4_16;
@@ -47,6 +49,9 @@ static uint64_t row_bytes(const struct layout *layout, uint64_t columns)
 		return columns * 2;
 	case ROWS_F32:
 		return columns * 4;
+	case INT8_MANY:
+	case INT8_ZERO_MANY:
+		return columns;
 	default:
 		return (columns + 1) / 2;
 	}
@@ -66,6 +71,8 @@ static void lay_units(struct layout *layout, const struct moek_scheme *scheme)
 		break;
 	case INT4_MANY:
 	case INT4_ZERO_MANY:
+	case INT8_MANY:
+	case INT8_ZERO_MANY:
 		layout->unit_steps = ceil_divide(layout->group, STEP);
 		break;
 	case ROWS_BF16:
@@ -106,8 +113,10 @@ static int lay(const struct moek_scheme *scheme, struct layout *layout)
 		layout->group = MOEK_MX_BLOCK;
 		layout->scale_bytes = 1;
 	} else {
-		layout->format = int4_format(scheme, layout->columns);
+		layout->format = integer_format(scheme, layout->columns);
 		layout->scale_bytes = scheme->scale == MOEK_F32 ? 4 : 2;
+		if (scheme->weight == MOEK_INT8)
+			layout->step_bytes = 2 * STEP_BYTES;
 	}
 	lay_units(layout, scheme);
 	units = ceil_divide(layout->steps, layout->unit_steps);
@@ -153,6 +162,14 @@ int cpu_plan(const struct moek_problem *problem, struct plan *plan_out)
 	return 1;
 }
 
+/* Are weights without their scales exact in bf16? Those of int8 minus a zero have 9
+ * bits.
+ */
+static int fits_bf16(uint32_t weight)
+{
+	return weight == MOEK_INT4 || weight == MOEK_MXFP4 || weight == MOEK_BF16;
+}
+
 uint32_t cpu_arithmetic(const struct kernels *kernels,
                         const struct moek_problem *problem)
 {
@@ -160,13 +177,9 @@ uint32_t cpu_arithmetic(const struct kernels *kernels,
 		return BY_INT8;
 	if (problem->input_type != MOEK_BF16 || !kernels->bf16)
 		return BY_F32;
-	/* 4-bit weights and bf16 are exact in bf16 */
-	return problem->gate_up.weight == MOEK_F16 ||
-	                       problem->gate_up.weight == MOEK_F32 ||
-	                       problem->down.weight == MOEK_F16 ||
-	                       problem->down.weight == MOEK_F32
-	               ? BY_F32
-	               : BY_BF16;
+	return fits_bf16(problem->gate_up.weight) && fits_bf16(problem->down.weight)
+	               ? BY_BF16
+	               : BY_F32;
 }
 
 void cpu_packing(const struct layout *layout, const struct kernels *kernels,
@@ -178,7 +191,7 @@ void cpu_packing(const struct layout *layout, const struct kernels *kernels,
 		[BY_INT8] = sizeof(struct int8_step),
 	};
 	int has_zero = layout->format >= INT4_ZERO_16 &&
-	               layout->format <= INT4_ZERO_MANY;
+	               layout->format <= INT8_ZERO_MANY;
 
 	packing_out->arithmetic = cpu_arithmetic(kernels, problem);
 	/* int8 codes are made from fp32: nothing is rounded twice */
@@ -294,6 +307,10 @@ static void pack_codes(const struct layout *layout, const uint8_t *const rows[RO
 	case ROWS_F32:
 		pack_steps(layout, rows, ROWS_F32, STEP * 4, panel);
 		break;
+	case INT8_MANY:
+	case INT8_ZERO_MANY:
+		pack_steps(layout, rows, INT8_MANY, STEP, panel);
+		break;
 	default:
 		pack_steps(layout, rows, INT4_32, STEP / 2, panel);
 		break;
@@ -369,7 +386,7 @@ static void pack_heads(const struct layout *layout, const struct origin origins[
 	default: /* unquantised */
 		break;
 	}
-	if (layout->format >= INT4_ZERO_16 && layout->format <= INT4_ZERO_MANY)
+	if (layout->format >= INT4_ZERO_16 && layout->format <= INT8_ZERO_MANY)
 		pack_zeros(layout, origins, panel);
 }
 
@@ -438,6 +455,8 @@ static int fits(const struct layout *layout, const struct moek_scheme *scheme,
 		return 1;
 	if (!scheme->zero_points)
 		return 0;
+	if (scheme->weight == MOEK_INT8)
+		return 1;
 	for (i = 0; i < layout->rows * groups; i++)
 		if (matrix->zeros[i] > 16) /* 16: GPTQ's 15 plus one */
 			return 0;

@@ -69,18 +69,19 @@ static int32_t supports_weight(const struct moek_problem *problem,
                                const struct moek_scheme *scheme,
                                struct moek_verdict *no_out)
 {
-	static const uint64_t weights[] = { MOEK_INT4, MOEK_MXFP4, MOEK_BF16, MOEK_F16,
-		                            MOEK_F32 };
+	static const uint64_t weights[] = { MOEK_INT4, MOEK_INT8, MOEK_MXFP4,
+		                            MOEK_BF16, MOEK_F16,  MOEK_F32 };
 	static const uint64_t scales[] = { MOEK_F16, MOEK_BF16, MOEK_F32 };
 	static const uint64_t e8m0[] = { MOEK_E8M0 };
 	static const uint64_t groups[] = { 16, 32, 64, 128, 0 };
+	const int int8 = scheme->weight == MOEK_INT8;
 	static const uint64_t block[] = { 32 };
 
 	no_out->projection = scheme == &problem->down ? MOEK_DOWN : MOEK_GATE_UP;
-	if (scheme->weight != MOEK_INT4 && scheme->weight != MOEK_MXFP4 &&
+	if (scheme->weight != MOEK_INT4 && scheme->weight != MOEK_MXFP4 && !int8 &&
 	    !cpu_is_rows(scheme))
 		return moek_refuse_values(no_out, MOEK_RULE_WEIGHT, scheme->weight,
-		                          weights, 5);
+		                          weights, 6);
 	if (scheme->column_groups)
 		return moek_refuse(no_out, MOEK_RULE_COLUMN_GROUPS,
 		                   scheme->column_groups);
@@ -101,12 +102,17 @@ static int32_t supports_weight(const struct moek_problem *problem,
 	    scheme->scale != MOEK_F32)
 		return moek_refuse_values(no_out, MOEK_RULE_SCALE, scheme->scale,
 		                          scales, 3);
-	if (scheme->group_size != 16 && scheme->group_size % STEP != 0) {
+	if (scheme->group_size % STEP != 0 && (int8 || scheme->group_size != 16)) {
 		moek_refuse_values(no_out, MOEK_RULE_GROUP_SIZE, scheme->group_size,
-		                   groups, 5);
+		                   int8 ? groups + 1 : groups, int8 ? 4 : 5);
 		return moek_refuse_note(no_out, "or another multiple of 32");
 	}
 	return 1;
+}
+
+static int is_4_bit(const struct moek_scheme *scheme)
+{
+	return scheme->weight == MOEK_INT4 || scheme->weight == MOEK_MXFP4;
 }
 
 static int32_t supports_quant_scheme(void *plugin, const struct moek_problem *problem,
@@ -124,7 +130,7 @@ static int32_t supports_quant_scheme(void *plugin, const struct moek_problem *pr
 		return moek_refuse_values(no_out, MOEK_RULE_ACTIVATIONS,
 		                          problem->activations, kinds, 2);
 	if (problem->activations == MOEK_A8_INT8 &&
-	    (cpu_is_rows(&problem->gate_up) || cpu_is_rows(&problem->down))) {
+	    (!is_4_bit(&problem->gate_up) || !is_4_bit(&problem->down))) {
 		moek_refuse_values(no_out, MOEK_RULE_ACTIVATIONS, problem->activations,
 		                   kinds, 1);
 		return moek_refuse_note(no_out, "int8 activations: 4-bit weights only");
@@ -403,7 +409,8 @@ static const struct moek_experts *const tables[] = {
 /* no isa: plain C runs on every CPU of the file's machine, and the device is asked for
  * what the others need */
 #define IN_COMMON                                                                      \
-	"id=cpu\nversion=0.1.0\ndevices=host\nformats=int4,mxfp4,bf16,fp16,fp32\n"
+	"id=cpu\nversion=0.1.0\ndevices=host\nformats=int4,int8,mxfp4,bf16,fp16,"      \
+	"fp32\n"
 #if defined(__x86_64__)
 MOEK_PLUGIN_NOTE(
 	IN_COMMON
