@@ -14,7 +14,7 @@
 /* Weights of a piece, unless the expert has fewer. */
 #define LEAST_BYTES 131072u
 /* Prefetch distance within one stream. */
-#define AHEAD_BYTES 8192u
+#define AHEAD_BYTES 12288u
 /* So few tokens are packed and summed by the caller alone. */
 #define FEW_TOKENS 4u
 /* So many slots go to a kernel for many, where there is one. */

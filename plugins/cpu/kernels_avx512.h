@@ -56,10 +56,12 @@ INLINE __m512i head_zeros(const struct layout *layout, const uint8_t *head,
 		_mm_loadu_si128((const void *)(zeros + set * ROWS + half * HALF)));
 }
 
+/* Into the L2 cache: the few misses that the L1 cache can have at a time are needed for
+ * what is read now. */
 INLINE void prefetch_step(const uint8_t **ahead, uint64_t lines)
 {
 	for (uint64_t i = 0; i < lines; i++)
-		_mm_prefetch((const char *)*ahead + i * LINE, _MM_HINT_T0);
+		_mm_prefetch((const char *)*ahead + i * LINE, _MM_HINT_T1);
 	*ahead += lines * LINE;
 }
 
