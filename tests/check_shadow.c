@@ -187,7 +187,7 @@ END_TEST
 
 /* ---- how it is done ---- */
 
-static uint64_t allocations;
+static _Atomic uint64_t allocations; /* on pool threads too */
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
