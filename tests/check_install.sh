@@ -107,6 +107,16 @@ printf '#!/bin/sh\nexec "%s" "$@" --config "%s"\n' "$root/bin/moek" "$work/verif
 chmod +x staged-moek # looks for moek-probe where it is, not where it will be
 exits 0 'moek new-plugin writes a folder' "$root/bin/moek" new-plugin my-moe
 exits 1 'but not over one' "$root/bin/moek" new-plugin my-moe
+shows "$(head -n 1 my-moe/my-moe.c)" '^/\* SPDX-License-Identifier: MIT \*/$' 'its source says the licence'
+exits 2 'a name that make takes for an option is none' "$root/bin/moek" new-plugin -- -x
+limited() { # what is longer than 4 blocks cannot be written
+	(trap '' XFSZ && ulimit -f 4 && exec "$root/bin/moek" new-plugin "$@")
+}
+exits 1 'a full disk is an error' limited whole
+check 'and leaves nothing behind' [ -z "$(ls -d whole*)" ]
+exits 0 'so a second try succeeds' "$root/bin/moek" new-plugin whole
+exits 0 'the folder may have another name' "$root/bin/moek" new-plugin my-moe elsewhere/
+check 'and holds the same' diff -r my-moe elsewhere
 exits 0 'it builds with make' make -C my-moe CC="$cc" CFLAGS="$cflags"
 exits 0 'and passes moek verify untouched' make -C my-moe check CC="$cc" MOEK="$work/staged-moek"
 shows "$out" '^# certificate: complete$' 'with a complete certificate'

@@ -166,10 +166,11 @@ static const struct command commands[] = {
 	  COMMAND_PLACE, 1, command_place },
 	{ "verify", "PLUGIN.so", "hold a plugin to the contract, and certify it",
 	  verify_text, COMMAND_VERIFY, 1, command_verify },
-	{ "new-plugin", "NAME",
+	{ "new-plugin", "NAME [FOLDER]",
 	  "begin a plugin of one's own, with a backend that is whole",
-	  "Writes the folder NAME: NAME.c, a small backend that passes moek verify,\n"
-	  "a Makefile, and files for autotools. It builds against an installed moek.\n",
+	  "Writes FOLDER, or else NAME: NAME.c, a small backend that passes moek\n"
+	  "verify, a Makefile, and files for autotools. It builds against an\n"
+	  "installed moek.\n",
 	  COMMAND_NEW_PLUGIN, 1, command_new_plugin },
 	{ "doctor", "[REPORT.json]", "look in the world for what a report complains of",
 	  "Takes what `moek explain --json` or `moek list --open --json` printed, or "

@@ -4,8 +4,10 @@
 #include "config.h"
 
 #include "tools/tool.h"
+#include "tools/writer.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,11 +95,13 @@ static const char *const readme_lines[] = {
 	NULL
 };
 
+/** make and a shell take it too: no dash first. */
 static int is_name(const char *name)
 {
 	size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-");
 
-	return length >= 1 && length <= NAME_MOST && name[length] == '\0';
+	return length >= 1 && length <= NAME_MOST && name[length] == '\0' &&
+	       name[0] != '-' && name[0] != '_';
 }
 
 /** @line with each @from turned into @to. */
@@ -112,35 +116,11 @@ static void put_line(FILE *file, const char *line, const char *from, const char 
 	fputs(line, file);
 }
 
-static FILE *create(const char *folder, const char *name)
+/** Lines with @NAME@, and @ID@ as make takes it. */
+static void write_lines(FILE *file, const char *name, const char *const *lines)
 {
-	char path[512];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	file = fopen(path, "wx");
-	if (file == NULL)
-		tool_say("%s: cannot write: %s", path, strerror(errno));
-	return file;
-}
-
-static int finish(FILE *file, const char *folder)
-{
-	if (fclose(file) == 0)
-		return 1;
-	tool_say("%s: cannot write: %s", folder, strerror(errno));
-	return 0;
-}
-
-/** A file of lines with @NAME@, and @ID@ as make takes it. */
-static int write_lines(const char *name, const char *file_name,
-                       const char *const *lines)
-{
-	FILE *file = create(name, file_name);
 	char id[NAME_MOST + 1], line[256];
 
-	if (file == NULL)
-		return 0;
 	snprintf(id, sizeof(id), "%s", name);
 	for (char *c = id; *c != '\0'; c++)
 		if (*c == '-')
@@ -155,22 +135,18 @@ static int write_lines(const char *name, const char *file_name,
 			snprintf(line, sizeof(line), "%s", *lines);
 		put_line(file, line, "@NAME@", name);
 	}
-	return finish(file, name);
 }
 
-/** NAME.c: the model without its first comment, which speaks of the model. */
-static int write_plugin(const char *name)
+/** NAME.c: the model, with another comment in the place of its first, which speaks of
+ * the model. */
+static void write_plugin(FILE *file, const char *name)
 {
-	char file_name[NAME_MOST + 3], quoted[NAME_MOST + 3], id[NAME_MOST + 4];
+	char quoted[NAME_MOST + 3], id[NAME_MOST + 4];
 	const char *const *line = plugin_lines;
-	FILE *file;
 
-	snprintf(file_name, sizeof(file_name), "%s.c", name);
 	snprintf(quoted, sizeof(quoted), "\"%s\"", name);
 	snprintf(id, sizeof(id), "id=%s", name);
-	file = create(name, file_name);
-	if (file == NULL)
-		return 0;
+	fputs(*line, file); /* the licence */
 	while (strcmp(*line, " */\n") != 0)
 		line++;
 	fprintf(file, "/* %s: bf16 experts with SiLU, on the host. */\n", name);
@@ -179,32 +155,117 @@ static int write_plugin(const char *name)
 			put_line(file, *line, "\"plain\"", quoted);
 		else
 			put_line(file, *line, "id=plain", id);
-	return finish(file, name);
+}
+
+/** What the folder holds. */
+static const struct {
+	const char *name;         /* NULL: NAME.c */
+	const char *const *lines; /* NULL: the model */
+} parts[] = {
+	{ NULL, NULL },
+	{ "Makefile", makefile_lines },
+	{ "configure.ac", configure_lines },
+	{ "Makefile.am", automake_lines },
+	{ "README.md", readme_lines },
+};
+#define PARTS (sizeof(parts) / sizeof(parts[0]))
+
+static void part_path(char path_out[PATH_MAX], const char *folder, const char *name,
+                      size_t part)
+{
+	if (parts[part].name != NULL)
+		snprintf(path_out, PATH_MAX, "%s/%s", folder, parts[part].name);
+	else
+		snprintf(path_out, PATH_MAX, "%s/%s.c", folder, name);
+}
+
+/** 0: what went wrong is in errno. */
+static int write_part(const char *folder, const char *name, size_t part)
+{
+	char path[PATH_MAX];
+	FILE *file;
+	int is_good;
+
+	part_path(path, folder, name, part);
+	file = fopen(path, "wxe");
+	if (file == NULL)
+		return 0;
+	if (parts[part].lines != NULL)
+		write_lines(file, name, parts[part].lines);
+	else
+		write_plugin(file, name);
+	is_good = !ferror(file);
+	return fclose(file) == 0 && is_good;
+}
+
+/** The folder @temporary with all its parts becomes @folder. 0: see errno. */
+static int write_folder(const char *temporary, const char *folder, const char *name)
+{
+	mode_t mask = umask(0);
+
+	umask(mask);
+	for (size_t part = 0; part < PARTS; part++)
+		if (!write_part(temporary, name, part))
+			return 0;
+	return chmod(temporary, 0777 & ~mask) == 0 && rename(temporary, folder) == 0;
+}
+
+static void remove_folder(const char *temporary, const char *name)
+{
+	char path[PATH_MAX];
+
+	for (size_t part = 0; part < PARTS; part++) {
+		part_path(path, temporary, name, part);
+		unlink(path);
+	}
+	rmdir(temporary);
+}
+
+static void print_json(const char *folder)
+{
+	struct writer writer = { 0 };
+
+	writer_open(&writer, NULL, '{');
+	writer_string(&writer, "folder", folder);
+	writer_close(&writer, '}');
+}
+
+static int refuse(const char *folder, int error)
+{
+	tool_say("new-plugin: %s: cannot write the folder: %s", folder,
+	         strerror(error));
+	return TOOL_REFUSED;
 }
 
 int command_new_plugin(const struct options *options)
 {
 	const char *name = options->checkpoint;
+	const char *folder = options->destination != NULL ? options->destination : name;
+	char temporary[PATH_MAX - NAME_MAX];
+	int length = (int)strnlen(folder, INT_MAX), error;
 
 	if (!is_name(name)) {
-		tool_say("new-plugin: %s: a name has 1 to %d of a-z 0-9 _ -", name,
-		         NAME_MOST);
+		tool_say("new-plugin: %s: a name has 1 to %d of a-z 0-9 _ -, the first "
+		         "a letter or digit",
+		         name, NAME_MOST);
 		return TOOL_USAGE;
 	}
-	if (mkdir(name, 0777) != 0) {
-		tool_say("new-plugin: %s: cannot make the folder: %s", name,
-		         strerror(errno));
-		return TOOL_REFUSED;
+	while (length > 1 && folder[length - 1] == '/')
+		length--; /* it lies beside the folder, not in it */
+	length = snprintf(temporary, sizeof(temporary), "%.*s.XXXXXX", length, folder);
+	if (length < 0 || (size_t)length >= sizeof(temporary))
+		return refuse(folder, ENAMETOOLONG);
+	if (mkdtemp(temporary) == NULL)
+		return refuse(folder, errno);
+	if (!write_folder(temporary, folder, name)) {
+		error = errno;
+		remove_folder(temporary, name);
+		return refuse(folder, error);
 	}
-	if (!write_plugin(name) || !write_lines(name, "Makefile", makefile_lines) ||
-	    !write_lines(name, "configure.ac", configure_lines) ||
-	    !write_lines(name, "Makefile.am", automake_lines) ||
-	    !write_lines(name, "README.md", readme_lines))
-		return TOOL_REFUSED;
 	if (!options->json)
 		printf("%s: a backend that is whole; cd %s && make && make check\n",
-		       name, name);
+		       name, folder);
 	else
-		printf("{ \"folder\": \"%s\" }\n", name);
+		print_json(folder);
 	return TOOL_DONE;
 }

@@ -540,7 +540,8 @@ static int check_operands(const struct command *command, int argc, char **argv,
 		options->reason = argv[optind++];
 		left--;
 	}
-	if (left > 0 && command->checkpoint == 2) {
+	if (left > 0 &&
+	    (command->checkpoint == 2 || command->bit == COMMAND_NEW_PLUGIN)) {
 		options->destination = argv[optind++];
 		left--;
 	}
