@@ -3,6 +3,7 @@
 
 #include "core/choice.h"
 #include "core/log.h"
+#include "core/nearest.h"
 #include "core/priority.h"
 #include "core/registry.h"
 #include "core/status.h"

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "core/family.h"
+#include "core/nearest.h"
 #include "core/priority.h"
 #include "core/problem.h"
 #include "core/settings.h"

@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/nearest.h"
 #include "core/note.h"
 #include "core/settings.h"
 #include "core/status.h"

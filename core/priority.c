@@ -3,6 +3,7 @@
 
 #include "core/priority.h"
 
+#include "core/nearest.h"
 #include "core/settings.h"
 #include "core/status.h"
 

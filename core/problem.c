@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/nearest.h"
 #include "core/status.h"
 
 #define MOST_IDS ((uint64_t)INT32_MAX) /* topk_ids and expert maps are int32 */

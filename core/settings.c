@@ -3,6 +3,7 @@
 
 #include "core/settings.h"
 
+#include "core/nearest.h"
 #include "core/priority.h"
 #include "core/status.h"
 

@@ -47,8 +47,4 @@ int moek_activations_parse(const char *name, uint32_t *activations_out);
 uint64_t moek_multiply(uint64_t a, uint64_t b, int *overflow);
 uint64_t moek_add(uint64_t a, uint64_t b, int *overflow);
 
-/** Edit distance for "did you mean": the nearest of @count names to @name within a third
- *  of its length, or NULL. */
-const char *moek_nearest(const char *name, const char *const *names, size_t count);
-
 #endif

@@ -22,7 +22,10 @@ shows "$out" '^802 group_size$' 'has its number'
 exits 0 'and by its number' "$moek" reasons 802
 shows "$out" '^  fix +[A-Z]' 'tells how to mend it'
 exits 2 'one that is none is a usage error' "$moek" reasons 9999
-shows "$err" '9999 is no reason' 'and named'
+shows "$err" '9999 is no reason; moek reasons lists them' 'and named'
+exits 2 'a misspelt one is, too' "$moek" reasons grop_size --json
+shows "$err" 'grop_size is no reason; did you mean group_size\?' 'with the nearest name'
+check 'and no JSON looks like an answer' [ -z "$out" ]
 exits 0 'the page of the manual is printed from the same table' "$moek" reasons --man
 check 'and is the one that is kept' cmp "$work/out" "$top/tools/moek-reasons.7"
 

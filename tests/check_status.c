@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "core/status.h"
+#include "core/nearest.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -28,10 +28,15 @@ check 'and is that of the manual' grep -qF "\"$out\"" "$MOEK_TEST_SOURCE/../tool
 for command in list explain inspect run bench "bench load" convert place verify new-plugin reasons print-config; do
 	exits 0 "$command --help succeeds" "$moek" $command --help
 	printf '%s\n' "$out" | grep -o '^  --[a-z-]*' | tr -d ' ' >"$work/$command.options"
-	for option in config plugin-dir backend threads json help; do
+	case $command in
+	new-plugin | reasons) takes='json help' ;; # these open no plugin
+	*) takes='config plugin-dir backend threads json help' ;;
+	esac
+	for option in $takes; do
 		check "$command takes --$option" grep -qx -- "--$option" "$work/$command.options"
 	done
 done
+exits 2 'what would do nothing is an unknown option' "$moek" reasons --backend auto
 exits 2 'an unknown option is a usage error' "$moek" list --frobnicate
 shows "$err" 'list: --frobnicate is no option of it' 'which names it'
 exits 2 'an option of another command is a usage error' "$moek" list --against x

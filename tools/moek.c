@@ -50,7 +50,7 @@ static const char explain_text[] =
 	"output_type=bf16, activation=silu, gated=1, activations=a16.\n"
 	"\n"
 	"--facts FILE answers for another machine: the JSON of its devices, as\n"
-	"`moek list --json` prints them there.\n";
+	"`moek list --open --json` prints them there.\n";
 
 static const char lock_text[] =
 	"Chooses as moek explain does and writes down what the choices followed\n"

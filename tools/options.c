@@ -15,6 +15,8 @@
 	 COMMAND_PRINT_CONFIG | BENCHES | COMMAND_CONVERT | COMMAND_PLACE |            \
 	 COMMAND_VERIFY | COMMAND_REASONS | COMMAND_NEW_PLUGIN | COMMAND_REPLAY |      \
 	 COMMAND_DOCTOR)
+/* those that open a registry */
+#define OPENS (ALL & ~(COMMAND_REASONS | COMMAND_NEW_PLUGIN))
 #define BENCHES (COMMAND_BENCH | COMMAND_BENCH_LOAD)
 
 enum option_id {
@@ -77,13 +79,13 @@ static const struct line {
 	uint32_t commands;
 	const char *help;
 } lines[OPTION_COUNT] = {
-	[OPTION_CONFIG] = { "config", "FILE", ALL,
+	[OPTION_CONFIG] = { "config", "FILE", OPENS,
 	                    "read FILE in place of moek.ini; \"\": none" },
-	[OPTION_PLUGIN_DIR] = { "plugin-dir", "DIR", ALL,
+	[OPTION_PLUGIN_DIR] = { "plugin-dir", "DIR", OPENS,
 	                        "search DIR first; may be repeated" },
-	[OPTION_BACKEND] = { "backend", "REQUEST", ALL,
+	[OPTION_BACKEND] = { "backend", "REQUEST", OPENS,
 	                     "'auto', 'prefer a,b', 'require a' or 'exclude a'" },
-	[OPTION_THREADS] = { "threads", "N", ALL & ~BENCHES,
+	[OPTION_THREADS] = { "threads", "N", OPENS & ~BENCHES,
 	                     "threads; as many as allowed by default" },
 	[OPTION_OPEN] = { "open", NULL, COMMAND_LIST,
 	                  "open the plugins: which cards there are, who can run" },

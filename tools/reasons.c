@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "tools/doctor.h"
+#include "core/nearest.h"
 #include "tools/tool.h"
 #include "tools/writer.h"
 
@@ -51,7 +52,8 @@ static const struct reason {
 	{ MOEK_RULE_OPTION,
 	  "A key of [plugin NAME] is none that the plugin has, or its value makes no "
 	  "sense to it.",
-	  "The text names key and line; `moek list --json` shows the plugin's options.",
+	  "The text names key and line; `moek list --open --json` shows the plugin's "
+	  "options.",
 	  "Mend the key or its value. Keys that begin with x- are never looked at." },
 	/* ---- the file ---- */
 	{ MOEK_RULE_NOT_REGULAR,
@@ -92,15 +94,15 @@ static const struct reason {
 	  "A table of the plugin says of itself that it is shorter than version 1.0, "
 	  "or "
 	  "absurdly long: its struct_size is wrong.",
-	  "`moek list` prints the size found and the least that is accepted.",
+	  "`moek list --open` prints the size found and the least that is accepted.",
 	  "Set struct_size to the constant MOEK_..._SIZE_1_0, never to sizeof." },
 	{ MOEK_RULE_ABI_SLOT, "A function that every backend must have is NULL.",
-	  "`moek list` names the table and the slot.",
+	  "`moek list --open` names the table and the slot.",
 	  "Fill the slot. <moek/experts.h> marks those that may be NULL." },
 	{ MOEK_RULE_ABI_NAME,
 	  "The name in the plugin's table is not that of its file, or is no name: a-z "
 	  "0-9 _ -, at most 40.",
-	  "`moek list` prints both.",
+	  "`moek list --open` prints both.",
 	  "Rename the file as the table says; a plugin has one name only." },
 	/* ---- the machine's instruction set ---- */
 	{ MOEK_RULE_ISA,
@@ -179,7 +181,7 @@ static const struct reason {
 	/* ---- devices ---- */
 	{ MOEK_RULE_DEVICE_KIND,
 	  "The machine has no device of the kind that the backend runs on.",
-	  "`moek list` shows every device that the operating system shows.",
+	  "`moek list --open` shows every device that the operating system shows.",
 	  "Nothing to mend on a machine without one. In a container, pass the device "
 	  "in "
 	  "(--device=/dev/kfd --device=/dev/dri, or --gpus all)." },
@@ -245,7 +247,8 @@ static const struct reason {
 	{ MOEK_RULE_UNKNOWN_BIT,
 	  "The problem has a meaning that the backend does not claim to understand; it "
 	  "was not even asked.",
-	  "The report names the meaning; `moek list --json` lists what each backend "
+	  "The report names the meaning; `moek list --open --json` lists what each "
+	  "backend "
 	  "understands.",
 	  ANOTHER " A plugin's author claims a bit once the kernel computes it." },
 	{ MOEK_RULE_UNKNOWN_VALUE,
@@ -274,7 +277,7 @@ static const struct reason {
 	{ MOEK_RULE_DETERMINISTIC,
 	  "The same bits on every run are asked for, and the backend's sums have no "
 	  "fixed order.",
-	  "`moek explain` prints each backend's numerics.",
+	  "`moek explain --backend 'require NAME'` prints the numerics of NAME.",
 	  "Do not ask for it, or " ANOTHER },
 	{ MOEK_RULE_INTERMEDIATE,
 	  "The inner width of the experts does not fit the kernel; tensor-parallel "
@@ -319,7 +322,8 @@ static const struct reason {
 	  "The text names the field, what it says and what it must.",
 	  "Mend the checkpoint's config.json, or what the program filled in." },
 	{ MOEK_RULE_EXCEPTION,
-	  "The plugin is written in C++, and a question to it ended in an exception, which "
+	  "The plugin is written in C++, and a question to it ended in an exception, "
+	  "which "
 	  "its wrapper caught.",
 	  "The note is what the exception says.",
 	  "Report it to the plugin's author; meanwhile another backend runs." },
@@ -432,15 +436,39 @@ const char *reason_of(const char *rule, const char **fix_out)
 	return "";
 }
 
+/** @wanted is none; the nearest name is told, if one is near. */
+static int refuse(const char *wanted)
+{
+	const char *names[REASONS], *nearest;
+
+	for (size_t i = 0; i < REASONS; i++)
+		names[i] = moek_rule_name(reasons[i].rule);
+	nearest = moek_nearest(wanted, names, REASONS);
+	if (nearest != NULL)
+		tool_say("reasons: %s is no reason; did you mean %s?", wanted, nearest);
+	else
+		tool_say("reasons: %s is no reason; moek reasons lists them", wanted);
+	return TOOL_USAGE;
+}
+
+static int is_known(const char *wanted)
+{
+	for (size_t i = 0; i < REASONS; i++)
+		if (is_wanted(&reasons[i], wanted))
+			return 1;
+	return 0;
+}
+
 int command_reasons(const struct options *options)
 {
 	struct writer writer = { 0 };
-	size_t printed = 0;
 
 	if (options->man) {
 		print_manual();
 		return TOOL_DONE;
 	}
+	if (!is_known(options->reason))
+		return refuse(options->reason);
 	if (options->json)
 		writer_open(&writer, NULL, '[');
 	for (size_t i = 0; i < REASONS; i++) {
@@ -450,12 +478,8 @@ int command_reasons(const struct options *options)
 			print_json(&writer, &reasons[i]);
 		else
 			print_text(&reasons[i]);
-		printed++;
 	}
 	if (options->json)
 		writer_close(&writer, ']');
-	if (printed != 0)
-		return TOOL_DONE;
-	tool_say("reasons: %s is no reason; moek reasons lists them", options->reason);
-	return TOOL_USAGE;
+	return TOOL_DONE;
 }
