@@ -541,6 +541,41 @@ START_TEST(gives_the_same_bits_for_any_number_of_workers)
 }
 END_TEST
 
+START_TEST(gives_a_token_the_same_bits_whoever_shares_its_experts)
+{
+	struct sample sample, alone;
+	uint64_t i, row;
+	float *all, *one;
+	int level;
+
+	sample_of((size_t)_i, &sample);
+	make(&sample);
+	row = sample.problem.hidden * (sample.problem.input_type == MOEK_F32 ? 4 : 2);
+	/* tiles sum in another order than the dot products of few tokens */
+	for (level = 0; level <= LEVEL_AVX512BF16; level++) {
+		if (!is_here(level))
+			continue;
+		all = run(table((enum level)level), &sample, 1, NULL);
+		for (i = 0; i < sample.tokens; i++) {
+			alone = sample;
+			alone.tokens = 1;
+			alone.input = (uint8_t *)sample.input + i * row;
+			alone.ids += i * sample.problem.top_k;
+			alone.weights += i * sample.problem.top_k;
+			one = run(table((enum level)level), &alone, 1, NULL);
+			ck_assert_msg(
+				memcmp(one, all + i * sample.problem.hidden,
+			               sample.problem.hidden * sizeof(float)) == 0,
+				"%s, %s: token %llu alone differs", cases[_i].name,
+				cpu_level_names[level], (unsigned long long)i);
+			free(one);
+		}
+		free(all);
+	}
+	unmake(&sample);
+}
+END_TEST
+
 /* ---- the whole layer against float64 ---- */
 
 static float gaussian(void)
@@ -1113,6 +1148,9 @@ int main(void)
 	tcase_add_loop_test(compare, agrees_when_not_gated, 0, count);
 	tcase_add_loop_test(compare, agrees_with_int8_activations, 0, count);
 	tcase_add_loop_test(compare, gives_the_same_bits_for_any_number_of_workers, 0,
+	                    count);
+	tcase_add_loop_test(compare,
+	                    gives_a_token_the_same_bits_whoever_shares_its_experts, 0,
 	                    count);
 	tcase_add_loop_test(compare, is_near_float64, 0,
 	                    (int)(sizeof(errors) / sizeof(errors[0])));

@@ -364,12 +364,12 @@ INLINE void bf16_indices(const enum format format, __m512i codes, __m512i zeros,
 }
 
 /* Chains of additions for one sum: enough to hide the latency, few enough for
- * registers. */
-#define CHAINS(count) ((count) == 1 ? 4u : 2u)
+ * registers; the same for any number of rows, so that a row's sums are, too. */
+#define CHAINS 2u
 
-INLINE void clear_chains(__m512 sums[4][2][TILE], const uint32_t count)
+INLINE void clear_chains(__m512 sums[CHAINS][2][TILE], const uint32_t count)
 {
-	for (uint32_t c = 0; c < CHAINS(count); c++)
+	for (uint32_t c = 0; c < CHAINS; c++)
 		UNROLL for (uint32_t t = 0; t < count; t++)
 			sums[c][0][t] = sums[c][1][t] = _mm512_setzero_ps();
 }
@@ -383,7 +383,7 @@ INLINE __m512i in_each_byte(__m512i dwords)
 }
 
 /* Four lines of a step, or the two of a half, for both vectors of rows. */
-INLINE void dot_bf16(__m512 sums[4][2][TILE], const uint8_t *codes,
+INLINE void dot_bf16(__m512 sums[CHAINS][2][TILE], const uint8_t *codes,
                      const uint8_t *const rows[TILE], __m512i table,
                      const __m512i zeros[2], const uint32_t count,
                      const enum format format)
@@ -400,7 +400,7 @@ INLINE void dot_bf16(__m512 sums[4][2][TILE], const uint8_t *codes,
 		             zeros[1], low);
 		UNROLL for (uint32_t n = 0; n < 4; n++)
 		{
-			const uint32_t c = n % CHAINS(count);
+			const uint32_t c = n % CHAINS;
 			__m512bh w0 = (__m512bh)_mm512_permutexvar_epi16(top[n], table);
 			__m512bh w1 = (__m512bh)_mm512_permutexvar_epi16(low[n], table);
 
@@ -416,16 +416,13 @@ INLINE void dot_bf16(__m512 sums[4][2][TILE], const uint8_t *codes,
 	}
 }
 
-INLINE void scale_bf16(__m512 totals[TILE], __m512 sums[4][2][TILE],
+INLINE void scale_bf16(__m512 totals[TILE], __m512 sums[CHAINS][2][TILE],
                        const uint32_t half, __m512 scales, const uint32_t count)
 {
 	UNROLL for (uint32_t t = 0; t < count; t++)
 	{
 		__m512 sum = _mm512_add_ps(sums[0][half][t], sums[1][half][t]);
 
-		if (CHAINS(count) == 4)
-			sum = _mm512_add_ps(
-				sum, _mm512_add_ps(sums[2][half][t], sums[3][half][t]));
 		totals[t] = _mm512_fmadd_ps(sum, scales, totals[t]);
 	}
 }
@@ -435,10 +432,8 @@ INLINE void bf16_panel(struct panel *panel, const uint32_t count,
 {
 	const struct layout *layout = panel->layout;
 	const uint64_t steps = layout->steps, head_bytes = layout->head_bytes;
-	/* but for one row, one step is a loop too: else the compiler would spill */
-	const int straight = count == 1 &&
-	                     (format == INT4_32 || format == INT4_ZERO_32);
-	const uint64_t many = straight ? 1 : layout->unit_steps;
+	/* no constant, where it could be one: the compiler would unroll and spill */
+	const uint64_t many = layout->unit_steps;
 	const uint32_t sets = is_halved(format) || format == MXFP4_PAIR ? 2 : 1;
 	const __m512i table = _mm512_load_si512(format == MXFP4_PAIR ? bf16_e2m1
 	                                        : has_zero(format)   ? bf16_signed
@@ -454,14 +449,12 @@ INLINE void bf16_panel(struct panel *panel, const uint32_t count,
 	}
 	for (uint64_t step = 0; step < steps; step += many) {
 		const uint8_t *head = unit, *codes = unit + head_bytes;
-		const uint64_t unit_steps = straight || steps - step >= many
-		                                    ? many
-		                                    : steps - step;
+		const uint64_t unit_steps = steps - step >= many ? many : steps - step;
 
 		UNROLL for (uint32_t set = 0; set < sets; set++)
 		{
 			const uint64_t set_steps = sets == 2 ? 1 : unit_steps;
-			__m512 sums[4][2][TILE];
+			__m512 sums[CHAINS][2][TILE];
 			__m512i zeros[2] = { _mm512_setzero_si512(),
 				             _mm512_setzero_si512() };
 
@@ -499,7 +492,7 @@ INLINE void bf16_rows_panel(struct panel *panel, const uint32_t count)
 	const struct layout *layout = panel->layout;
 	const uint8_t *codes = panel->weights, *ahead = panel->ahead;
 	const uint8_t *rows[TILE];
-	__m512 sums[4][2][TILE];
+	__m512 sums[CHAINS][2][TILE];
 
 	UNROLL for (uint32_t t = 0; t < count; t++) rows[t] = panel->rows[t];
 	clear_chains(sums, count);
@@ -507,7 +500,7 @@ INLINE void bf16_rows_panel(struct panel *panel, const uint32_t count)
 		prefetch_step(&ahead, panel->ahead_lines);
 		UNROLL for (uint32_t p = 0; p < STEP / 2; p++)
 		{
-			const uint32_t c = p % CHAINS(count);
+			const uint32_t c = p % CHAINS;
 			__m512bh w0 = (__m512bh)_mm512_loadu_si512(codes +
 			                                           2 * p * LINE);
 			__m512bh w1 = (__m512bh)_mm512_loadu_si512(codes +

@@ -367,6 +367,11 @@ INLINE void run_pass(struct panel *panel, const uint32_t row, const uint32_t cou
 
 /* ---- unquantised rows ---- */
 
+/* Chains of additions for one sum: two, one for each of a pair, hide latency where
+ * there are registers. The same for any number of rows, so that a row's sums are, too.
+ */
+#define ROWS_CHAINS (LANES == 16 ? 2u : 1u)
+
 /* Two columns of a step, four apart, for the vector of rows that begins at `row`; @p
  * counts such pairs. */
 INLINE void pair_at(const enum format format, const uint8_t *step, const uint32_t p,
@@ -406,9 +411,7 @@ INLINE void step_rows(vector totals[2][TILE][BLOCK], const uint8_t *codes,
 		UNROLL for (uint32_t t = 0; t < count; t++)
 			UNROLL for (uint32_t h = 0; h < 2; h++)
 		{
-			/* a chain for each of the pair hides latency, while there are
-			 * registers */
-			const uint32_t chain = count <= 2 ? h : 0;
+			const uint32_t chain = h % ROWS_CHAINS;
 			float x;
 
 			memcpy(&x, panel->rows[t] + (column + 4 * h) * 4, 4);
@@ -422,11 +425,10 @@ INLINE void rows_pass(struct panel *panel, const uint32_t row, const uint32_t co
                       const enum format format)
 {
 	const struct layout *layout = panel->layout;
-	const uint32_t chains = count <= 2 ? 2 : 1;
 	const uint8_t *codes = panel->weights;
 	vector totals[2][TILE][BLOCK];
 
-	UNROLL for (uint32_t c = 0; c < chains; c++)
+	UNROLL for (uint32_t c = 0; c < ROWS_CHAINS; c++)
 		UNROLL for (uint32_t t = 0; t < count; t++)
 			UNROLL for (uint32_t v = 0; v < BLOCK; v++)
 				totals[c][t][v] = vector_of(0);
@@ -439,7 +441,7 @@ INLINE void rows_pass(struct panel *panel, const uint32_t row, const uint32_t co
 	UNROLL for (uint32_t t = 0; t < count; t++)
 		UNROLL for (uint32_t v = 0; v < BLOCK; v++)
 	{
-		if (chains == 2)
+		if (ROWS_CHAINS == 2)
 			totals[0][t][v] += totals[1][t][v];
 		memcpy(panel->sums[t] + row + v * LANES, &totals[0][t][v],
 		       sizeof(vector));
