@@ -75,6 +75,9 @@ exits 3 'one that is cut off' "$moek" replay "$work/short.safetensors"
 sed 's/experts\.3\.up\.scales/experts.3.up.Scales/' "$good" >"$work/renamed.safetensors"
 exits 3 'an expert without a part' "$moek" replay "$work/renamed.safetensors"
 shows "$err" 'no tensor experts\.3\.up\.scales' 'is named'
+sed 's/expert_map/expert_mop/' "$good" >"$work/renamed.safetensors"
+exits 3 'a part of the experts without its map' "$moek" replay "$work/renamed.safetensors"
+shows "$err" 'renamed\.safetensors: .*expert_map' 'is named'
 sed 's/topk_ids/topk_idz/' "$good" >"$work/renamed.safetensors"
 exits 3 'a call without its routing' "$moek" replay "$work/renamed.safetensors"
 shows "$err" 'no tensor topk_ids' 'is named'

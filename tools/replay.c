@@ -323,6 +323,14 @@ static int32_t run_on(struct replay *replay, const char *request, void *output,
 	if (status == MOEK_OK)
 		status = moek_layer_create(choice, &source, &options, &ran->layer,
 		                           error_out);
+	if (status == MOEK_BAD_ARGUMENT &&
+	    choice != NULL) { /* the capsule's, not the caller's */
+		char cause[sizeof(error_out->text)];
+
+		snprintf(cause, sizeof(cause), "%s", error_out->text);
+		status = tool_error(error_out, MOEK_BAD_FILE, "%s: %s",
+		                    replay->options->checkpoint, cause);
+	}
 	moek_choice_destroy(choice);
 	if (status == MOEK_OK)
 		status = moek_workspace_create(&ran->layer, 1, NULL, 0, &ran->workspace,
