@@ -7,7 +7,7 @@ status=0
 fail() { echo "$1"; status=1; }
 
 grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(core|tests)/' plugins tools examples parallel |
-	grep -v '-E '"core/(nearest|sha256)\.h"' && # they know nothing of the core, and the tool needs them too
+	grep -vE '"core/(nearest|sha256)\.h"' && # they know nothing of the core; the tool needs them
 	fail 'plugins, tools, examples and parallel may include only <moek/...> and their own folder'
 grep -rnE '#[[:space:]]*include[[:space:]]+"(\.\./)*(plugins|tests|tools|parallel)/' core include &&
 	fail 'core and include must not know plugins, tests or tools'
