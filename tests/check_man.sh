@@ -43,7 +43,7 @@ missing() { # PAGE WORD...
 }
 keys=$(sed -n '/known_keys\[\] = {/,/^};/s/^\t{ "\([a-z_]*\)".*/\1/p' "$top/core/settings.c")
 check 'moek.ini has keys' [ "$(echo "$keys" | wc -l)" -ge 9 ]
-lacks=$(missing moek.ini.5 $keys MOEK_CONFIG MOEK_PLUGIN_DIRS MOEK_THREADS MOEK_CHECK)
+lacks=$(missing moek.ini.5 $keys enabled isa runtime sysfs kfd use_aiter aiter_dir MOEK_CONFIG MOEK_PLUGIN_DIRS MOEK_THREADS MOEK_CHECK)
 check "moek.ini(5) names each${lacks:+: $lacks}" [ -z "$lacks" ]
 functions=$(grep -o 'moek_[a-z0-9_]*;' "$top/core/moek.map" | tr -d ';')
 check 'libmoek has functions' [ "$(echo "$functions" | wc -l)" -ge 50 ]
