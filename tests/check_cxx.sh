@@ -21,9 +21,11 @@ include=$stage$(sed -n 's/^prefix = //p' "$MOEK_TEST_BUILD/Makefile")/include
 
 mkdir "$work/plugins"
 cp "$MOEK_TEST_PLUGINS/emulation.so" "$work/plugins/"
+# templates of the C++ library are visible whatever -fvisibility says
+echo '{ global: moek_plugin_v1; local: *; };' >"$work/exports"
 compile() { # COMPILER
 	# shellcheck disable=SC2086
-	$1 $cflags -std=c++17 -Wall -Wextra -Wpedantic -Werror -fPIC -fvisibility=hidden -shared \
+	$1 $cflags -std=c++17 -Wall -Wextra -Wpedantic -Werror -fPIC -shared -Wl,--version-script="$work/exports" \
 		-I"$include" -o "$work/plugins/cxx.so" "$MOEK_TEST_SOURCE/embed/plugin.cpp"
 }
 for other in g++ clang++; do

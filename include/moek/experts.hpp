@@ -3,7 +3,9 @@
  * A plugin in C++17: a class for what open() makes, a class for a layer, and no exception
  * that gets out. std::bad_alloc becomes MOEK_NO_MEMORY; another one is logged with its
  * text and becomes MOEK_PLUGIN, or a refusal by MOEK_RULE_EXCEPTION where a question was
- * asked. The file exports the same C symbol as any plugin; see plugins/README.md.
+ * asked. The file exports the same C symbol as any plugin, and is linked with a version
+ * script, { global: moek_plugin_v1; local: *; }; as templates of the C++ library are
+ * visible whatever -fvisibility says. See plugins/README.md.
  *
  *     struct Mine : moek::plugin { using moek::plugin::plugin; };
  *     struct Layer { using plugin_type = Mine; ... };   // as moek::table says

@@ -202,7 +202,9 @@ static void run_block(void)
 	const unsigned int lanes = run.launch->wave, waves = threads / lanes;
 	unsigned int i;
 
-	memset(__start_gpu_lds, 0xff, (size_t)(__stop_gpu_lds - __start_gpu_lds));
+	if (__start_gpu_lds != NULL) /* weak: kernels may have none */
+		memset(__start_gpu_lds, 0xff,
+		       (size_t)(__stop_gpu_lds - __start_gpu_lds));
 	for (i = 0; i < threads; i++)
 		start_fiber(i);
 	while (run.error == NULL && count_state(0, threads, DONE) != threads) {
